@@ -1,0 +1,79 @@
+# `make` alone lists what there is to make.
+
+SCALE       ?= published
+ARGS        ?=
+# The interpreter that .venv is made with.
+BASE_PYTHON ?= python3
+# The interpreter of the GPU tests: a machine with its own torch says `make test-gpu PYTHON=python3` and needs no .venv.
+PYTHON      ?= .venv/bin/python
+
+PY  := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+# Debian and Ubuntu keep `python3 -m venv` in a package of its own.
+VENV_PACKAGE := $(notdir $(BASE_PYTHON))-venv
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help env book test test-gpu lint lock environment clean browser
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: .venv/.stamp ## Make .venv with the exact versions of requirements.lock
+
+book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|paper)
+	.venv/bin/dolb book --scale $(SCALE)
+
+test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
+	$(PY) -m pytest $(ARGS)
+
+test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
+	$(PYTHON) -m pytest -m gpu $(ARGS)
+
+lint: .venv/.stamp ## Check style, formatting and types
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+# Not from .venv/.stamp: a lock that cannot be installed must still be replaceable.
+lock: | $(PY) ## Renew requirements.lock and environment.yml from pyproject.toml (ARGS=--upgrade moves every pin)
+	$(PY) -c 'import uv' 2>/dev/null || $(PIP) install uv
+	$(PY) -m uv pip compile pyproject.toml --output-file requirements.lock --quiet $(ARGS)
+	$(MAKE) --no-print-directory environment
+
+environment: | $(PY) ## Renew environment.yml from pyproject.toml and requirements.lock
+	$(PY) -c 'import packaging' 2>/dev/null || $(PIP) install packaging
+	$(PY) deploy/environment.py > environment.yml.new
+	mv environment.yml.new environment.yml
+
+clean: ## Remove what was built; .venv, data and the run store stay
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache environment.yml.new
+	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.stamp: requirements.lock pyproject.toml | $(PY)
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps -e .
+	touch $@
+
+$(PY):
+	@$(BASE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "dolb needs Python 3.11 or later; $(BASE_PYTHON) is $$($(BASE_PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one: make env BASE_PYTHON=python3.12" >&2; exit 1; }
+	@$(BASE_PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    $(APT) update && $(APT) install -y $(VENV_PACKAGE) >/dev/null; \
+	  else \
+	    echo "$(BASE_PYTHON) cannot make virtual environments. On Debian or Ubuntu: sudo apt-get install $(VENV_PACKAGE)" >&2; exit 1; \
+	  fi; }
+	$(BASE_PYTHON) -m venv --clear .venv
+
+# Without a browser the tests that need one are skipped, unless DOLB_REQUIRE names it.
+browser:
+	@found=; for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && found=1; done; \
+	if [ -z "$$found" ] || ! command -v chromedriver >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    $(APT) update && $(APT) install -y --no-install-recommends chromium chromium-driver >/dev/null; \
+	  else false; \
+	  fi || echo "No Chromium with its driver, and no way to install them here: browser tests will be skipped."; \
+	fi

@@ -1,0 +1,72 @@
+"""Sphinx extension: charts draw without network, and every page says what it was built from.
+
+It is an extension, not a step of `dolb book`, so that plain `jupyter-book build .` gives the same pages.
+"""
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import altair
+import vl_convert
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+BUNDLE = "vega-bundle.js"
+
+
+def write_bundle(folder: Path) -> Path:
+    """Write Vega, Vega-Lite and Vega-Embed as one script, once per set of versions, and return its folder."""
+    loaded = {
+        "vega_version": altair.VEGA_VERSION,
+        "vegalite_version": altair.VEGALITE_VERSION,
+        "vegaembed_version": altair.VEGAEMBED_VERSION,
+    }
+    key = f"altair-{altair.__version__}-vl-convert-{vl_convert.__version__}"
+    path = folder / key / BUNDLE
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        vegalite = ".".join(altair.VEGALITE_VERSION.split(".")[:2])
+        # Bare, the bundle's top-level names collide with the theme's scripts. VEGA_DEBUG tells altair's loader which
+        # versions are on the page, so that it fetches none.
+        script = f"(function(){{{vl_convert.javascript_bundle(vl_version=vegalite)}\n}})();\n"
+        script += f"window.VEGA_DEBUG={json.dumps(loaded)};\n"
+        partial = path.with_suffix(".partial")
+        partial.write_text(script, encoding="utf-8")
+        partial.replace(path)
+    return path.parent
+
+
+def add_bundle_folder(app: Sphinx) -> None:
+    """Make the bundle one of the book's static files."""
+    app.config.html_static_path.append(str(write_bundle(Path(app.srcdir) / "_build" / "vega")))
+
+
+def add_bundle_to_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Load the bundle (almost a megabyte) on the pages that have a chart, and on no other."""
+    if "VEGA_DEBUG" in context.get("body", ""):
+        app.add_js_file(BUNDLE)
+
+
+def say_what_was_built(app: Sphinx, config: Config) -> None:
+    """Put version, commit and scale in the footer, and a banner on a book that is not the published one."""
+    path = Path(app.srcdir) / "build.json"
+    if path.exists():
+        info = {name: html.escape(value) for name, value in json.loads(path.read_text(encoding="utf-8")).items()}
+        footer = f"dolb {info['version']}, commit {info['commit']}, scale <code>{info['scale']}</code>"
+        if info["scale"] != "published":
+            config.html_theme_options["announcement"] = (
+                f"This copy was run at the scale <strong>{info['scale']}</strong>; the published numbers differ."
+            )
+    else:
+        footer = "Built without running the notebooks; <code>make book</code> runs them."
+    config.html_theme_options["extra_footer"] = f'<p class="dolb-build">{footer}</p>'
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect the extension to the build."""
+    app.connect("config-inited", say_what_was_built)
+    app.connect("builder-inited", add_bundle_folder)
+    app.connect("html-page-context", add_bundle_to_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

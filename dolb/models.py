@@ -1,0 +1,170 @@
+"""Networks by name, their penultimate layer, and ghost batch norm.
+
+The ResNets are torchvision's with the ImageNet stem, as the studies used them on 32x32 images. Data-parallel training
+without synchronized batch norm takes statistics over each worker's share of the global batch; ghost batch norm does the
+same on one device, over ``bn_workers`` shares.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional as F
+
+Normalizer = Callable[[int], nn.Module]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network that can be built by name, and where its features are."""
+
+    build: Callable[[int, int, Normalizer], nn.Module]
+    feature_width: int
+    penultimate: str = "avgpool"
+
+
+class SmallResNet(nn.Module):
+    """A residual network for images of a few pixels: one width, no pooling before the end."""
+
+    def __init__(self, blocks: int, width: int, num_classes: int, channels: int, norm: Normalizer):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), norm(width), nn.ReLU())
+        self.blocks = nn.Sequential(
+            *(torchvision.models.resnet.BasicBlock(width, width, norm_layer=norm) for _ in range(blocks))
+        )
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(width, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return class scores."""
+        return self.fc(self.avgpool(self.blocks(self.stem(images))).flatten(1))
+
+
+def _small(blocks: int, width: int = 16) -> Architecture:
+    return Architecture(lambda classes, channels, norm: SmallResNet(blocks, width, classes, channels, norm), width)
+
+
+def _torchvision(name: str, width: int) -> Architecture:
+    def build(num_classes: int, channels: int, norm: Normalizer) -> nn.Module:
+        network = torchvision.models.get_model(name, weights=None, num_classes=num_classes, norm_layer=norm)
+        if channels != 3:
+            network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
+        return network
+
+    return Architecture(build, width)
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "smallnet-4": _small(1),
+    "smallnet-8": _small(3),
+    "smallnet-16": _small(7),
+    "resnet18": _torchvision("resnet18", 512),
+    "resnet34": _torchvision("resnet34", 512),
+    "resnet50": _torchvision("resnet50", 2048),
+    "resnet101": _torchvision("resnet101", 2048),
+    "resnet152": _torchvision("resnet152", 2048),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that ``build`` accepts."""
+    return tuple(ARCHITECTURES)
+
+
+def require(name: str) -> Architecture:
+    """Return the architecture of that name, or raise a ``ValueError`` that lists what there is."""
+    if name not in ARCHITECTURES:
+        close = difflib.get_close_matches(name, names(), n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"network {name!r} is not known{hint}; accepted: {', '.join(names())}")
+    return ARCHITECTURES[name]
+
+
+def build(name: str, num_classes: int, channels: int = 3, bn_workers: int = 1) -> nn.Module:
+    """Build a network from scratch; its initial weights come from torch's current random state."""
+
+    def norm(width: int) -> nn.Module:
+        return nn.BatchNorm2d(width) if bn_workers == 1 else GhostBatchNorm2d(width, bn_workers)
+
+    return require(name).build(num_classes, channels, norm)
+
+
+def ghost_normalize(
+    images: torch.Tensor, shares: int, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Normalize each of ``shares`` equal slices of the batch by its own statistics, in float32.
+
+    Returns the normalized batch in the input's type and memory order, and the mean over shares of the means and of the
+    biased variances, which is what the running estimates follow.
+    """
+    split = images.unflatten(0, (shares, -1)).float()
+    var, mean = torch.var_mean(split, dim=(1, 3, 4), correction=0, keepdim=True)
+    scale = torch.rsqrt(var + eps) * weight.view(1, 1, -1, 1, 1)
+    out = (split - mean) * scale + bias.view(1, 1, -1, 1, 1)
+    return out.to(images.dtype).flatten(0, 1), mean.mean(0).flatten(), var.mean(0).flatten()
+
+
+@lru_cache(maxsize=1)
+def _compiled_ghost_normalize() -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    # One kernel to reduce and one to normalize instead of eight, each way; shapes stay symbolic, so it compiles once.
+    return torch.compile(ghost_normalize, dynamic=True)
+
+
+class GhostBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm whose training statistics are taken over each virtual worker's share of the batch."""
+
+    def __init__(self, num_features: int, workers: int):
+        super().__init__(num_features)
+        self.workers = workers
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalize share by share when training, by the running estimates otherwise."""
+        if not self.training:
+            return super().forward(input)
+        shares = min(self.workers, input.shape[0])
+        if input.shape[0] % shares == 0:
+            out, mean, var = self._normalize(input, shares)
+        else:
+            # A last batch that does not divide: the first shares hold one example more, as a sampler would deal them.
+            parts = [self._normalize(part, 1) for part in input.tensor_split(shares)]
+            out = torch.cat([part[0] for part in parts])
+            mean, var = (torch.stack([part[i] for part in parts]).mean(0) for i in (1, 2))
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum)  # type: ignore[union-attr,arg-type]
+            self.running_var.lerp_(var, self.momentum)  # type: ignore[union-attr,arg-type]
+        return out
+
+    def _normalize(self, input: torch.Tensor, shares: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        function = _compiled_ghost_normalize() if input.is_cuda else ghost_normalize
+        out, mean, var = function(input, shares, self.weight, self.bias, self.eps)
+        count = input.numel() // (input.shape[1] * shares)
+        return out, mean.detach(), var.detach() * (count / max(1, count - 1))
+
+
+def initialize(name: str, num_classes: int, channels: int, bn_workers: int, seed: int) -> nn.Module:
+    """Build a network whose initial weights depend on ``seed`` alone, leaving torch's random state as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build(name, num_classes, channels, bn_workers)
+
+
+def features(network: nn.Module, name: str, images: torch.Tensor) -> torch.Tensor:
+    """Return the penultimate features of a batch, ``(batch, feature_width)``."""
+    caught: list[torch.Tensor] = []
+    hook = network.get_submodule(require(name).penultimate).register_forward_hook(lambda _m, _i, out: caught.append(out))
+    try:
+        network(images)
+    finally:
+        hook.remove()
+    return caught[0].flatten(1)
+
+
+def loss(scores: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
+    """Return the mean cross-entropy, in float32 whatever the scores are."""
+    return F.cross_entropy(scores.float(), labels, label_smoothing=label_smoothing)

@@ -1,0 +1,1 @@
+"""Training: configs, schedules, the engine and sweeps over many runs."""

@@ -1,0 +1,92 @@
+"""What one training run is: a frozen record whose key names its result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dolb import models
+from dolb.training import schedule
+
+AUGMENTS = ("default", "none", "crop", "crop-flip")
+PRECISIONS = ("fp32", "bf16")
+OPTIMIZERS = ("sgd",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One training run, complete: the same config gives the same result."""
+
+    experiment: str = "adhoc"
+    data: str = "digits"
+    subset: str = "full"
+    arch: str = "smallnet-4"
+    batch_size: int = 64
+    lr: float = 0.1
+    lr_scaling: str = "none"
+    base_batch_size: int = 256
+    warmup_epochs: float = 0.0
+    decay: str = "constant"
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    label_smoothing: float = 0.0
+    epochs: int = 10
+    bn_workers: int = 1
+    augment: str = "default"
+    precision: str = "fp32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
+        for field in fields(self):
+            object.__setattr__(self, field.name, _coerce(field.name, getattr(self, field.name), field.type))
+        models.require(self.arch)
+        schedule.parse_decay(self.decay)
+        schedule.scale_rate(self.lr, self.lr_scaling, self.batch_size, self.base_batch_size)
+        for name, accepted in (("augment", AUGMENTS), ("precision", PRECISIONS), ("optimizer", OPTIMIZERS)):
+            if getattr(self, name) not in accepted:
+                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(accepted)}")
+        for name in ("batch_size", "base_batch_size", "epochs", "bn_workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("warmup_epochs", "momentum", "weight_decay", "label_smoothing", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be positive, got {self.lr}")
+        if self.warmup_epochs > self.epochs:
+            raise ValueError(f"warmup_epochs ({self.warmup_epochs:g}) must not exceed epochs ({self.epochs})")
+        if self.bn_workers > self.batch_size:
+            raise ValueError(f"bn_workers ({self.bn_workers}) must not exceed batch_size ({self.batch_size})")
+
+    @property
+    def key(self) -> str:
+        """Hash of the fields that differ from their defaults, so that a new defaulted field moves no key."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every field with its value, in order."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
+        """Rebuild a config from a mapping that may hold more names than the config has."""
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float}
+
+
+def _coerce(name: str, value: Any, annotation: Any) -> Any:
+    wanted = _TYPES[annotation if isinstance(annotation, str) else annotation.__name__]
+    value = value.item() if hasattr(value, "item") else value
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise TypeError(f"{name} must be {wanted.__name__}, got {value!r} ({type(value).__name__})")
+    return value

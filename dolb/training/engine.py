@@ -1,0 +1,383 @@
+"""The training engine: one step function, run eagerly or captured as a CUDA graph, for one run or several at once.
+
+Everything a step needs is on the device before the epoch starts: the images, the epoch's order and augmentation draws,
+the rate of every update. A step reads its place from a counter on the device, so on CUDA a whole step is one graph
+launch, and several runs share the device, each on its own stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import platform
+import resource
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+import xarray as xr
+
+from dolb import models, results
+from dolb.data import DeviceImages, ImageData, default_augment, draw_epoch
+from dolb.training import optim, schedule
+from dolb.training.config import RunConfig
+
+BURST = 16  # steps enqueued on one stream before the next stream gets its turn
+EVAL_BATCH = 5000
+
+
+class DeviceError(RuntimeError):
+    """A device was asked for that is not there."""
+
+
+class RunAbandoned(Exception):
+    """A run was given up before its end; nothing of it is kept."""
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """Return the torch device of that name; ``auto`` is CUDA where there is a GPU, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise DeviceError(f"device {name!r} is not known; accepted: auto, cpu, cuda, cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"device {name!r} is not supported; accepted: auto, cpu, cuda, cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        have = torch.cuda.device_count()
+        raise DeviceError(f"device {name!r} was asked for, but torch sees {have} CUDA device(s); use cpu or auto")
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    """Return what the device calls itself."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
+
+
+@contextlib.contextmanager
+def fast_convolution_backward() -> Iterator[None]:
+    """Use torch's own convolution gradients where oneDNN has no fast ones (64-bit Arm); elsewhere change nothing."""
+    if platform.machine() not in ("aarch64", "arm64"):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the flag's setter also touches a setting for Intel GPUs
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+class Run:
+    """One run in flight on one device: its state, its step, and what it has measured."""
+
+    def __init__(
+        self, config: RunConfig, data: ImageData, train: DeviceImages, test: DeviceImages, device: torch.device, graph: bool
+    ):
+        self.config, self.data, self.train, self.test, self.device = config, data, train, test, device
+        count = len(data.train_labels)
+        if config.batch_size > count:
+            raise ValueError(f"batch_size {config.batch_size} is larger than the {count} training examples of {data.name}")
+        self.count = count
+        full, rest = divmod(count, config.batch_size)
+        self.batches = [(config.batch_size, full)] + ([(rest, 1)] if rest else [])
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.epoch_rates = schedule.learning_rates(
+            lr=config.lr,
+            lr_scaling=config.lr_scaling,
+            batch_size=config.batch_size,
+            base_batch_size=config.base_batch_size,
+            warmup_epochs=config.warmup_epochs,
+            decay=config.decay,
+            epochs=config.epochs,
+            steps_per_epoch=full + bool(rest),
+        )
+        self.memory = 0
+        if self.stream:
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            before = torch.cuda.memory_allocated(device)
+        with self._on_stream():
+            self._allocate()
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.measured: list[tuple[float, float, float]] = []  # per epoch: train loss, test loss, test accuracy
+        self.train_seconds = self.eval_seconds = 0.0
+        self.neighbours: list[int] = []  # runs on the device after each epoch
+        if graph:
+            self._capture()
+            self.memory = torch.cuda.max_memory_allocated(device) - before
+
+    def _allocate(self) -> None:
+        config, device = self.config, self.device
+        network = models.initialize(
+            config.arch, self.data.num_classes, self.data.channels, config.bn_workers, config.seed
+        )
+        layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        self.network = network.to(device=device, memory_format=layout).train()
+        self.rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
+        self.rate = torch.zeros((), device=device)
+        self.optimizer = optim.build(config, self.network.parameters(), self.rate)
+        self.positions = torch.arange(config.batch_size, device=device)
+        self.order, self.dy, self.dx = (torch.zeros(self.count, dtype=torch.int64, device=device) for _ in range(3))
+        self.flip = torch.zeros(self.count, dtype=torch.bool, device=device)
+        self.cursor, self.updates = (torch.zeros((), dtype=torch.int64, device=device) for _ in range(2))
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.outcome = torch.zeros(3, dtype=torch.float64, device=device)
+
+    # -- the step and the evaluation, the same tensor code everywhere ------------------------------------------------
+
+    def _step(self, size: int) -> None:
+        where = self.cursor + self.positions[:size]
+        index = self.order[where]
+        dtype = torch.bfloat16 if self.config.precision == "bf16" else torch.float32
+        images = self.train.batch(index, self.dy[where], self.dx[where], self.flip[where], dtype)
+        with self._arithmetic():
+            scores = self.network(self._laid_out(images))
+        loss = models.loss(scores, self.train.labels[index], self.config.label_smoothing)
+        self.optimizer.zero_grad(set_to_none=True)
+        with fast_convolution_backward():
+            loss.backward()
+        self.rate.copy_(self.rates[self.updates])
+        self.optimizer.step()
+        self.loss_sum += loss.detach().double() * size
+        self.cursor += size
+        self.updates += 1
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        self.network.eval()
+        dtype = torch.bfloat16 if self.config.precision == "bf16" else torch.float32
+        total = len(self.data.test_labels)
+        self.outcome[0] = self.loss_sum / self.count
+        self.outcome[1:] = 0.0
+        for start in range(0, total, EVAL_BATCH):
+            stop = min(start + EVAL_BATCH, total)
+            with self._arithmetic():
+                scores = self.network(self._laid_out(self.test.centre(start, stop, dtype))).float()
+            labels = self.test.labels[start:stop]
+            self.outcome[1] += models.loss(scores, labels).double() * ((stop - start) / total)
+            self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total
+        self.loss_sum.zero_()
+        self.cursor.zero_()
+        self.network.train()
+
+    def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
+        return images if self.stream else images.contiguous()
+
+    @contextlib.contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        half = self.config.precision == "bf16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+            yield
+
+    def _on_stream(self) -> contextlib.AbstractContextManager:
+        return torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext()
+
+    # -- capture -----------------------------------------------------------------------------------------------------
+
+    def _capture(self) -> None:
+        """Warm up, capture one graph per batch size and one for evaluation, and put the initial state back."""
+        with self._on_stream():
+            self._load_draws(0)
+            initial = [tensor.clone() for tensor in self._state()]
+            for size, _ in self.batches:
+                for _ in range(2):
+                    self._step(size)
+                    self.cursor.zero_()
+            self._evaluate()
+        torch.cuda.synchronize(self.device)
+        pool = torch.cuda.graph_pool_handle()
+        for name in [*(size for size, _ in self.batches), 0]:
+            self.optimizer.zero_grad(set_to_none=True)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
+                self._step(name) if name else self._evaluate()
+            self.graphs[name] = graph
+        with self._on_stream(), torch.no_grad():
+            for tensor, value in zip(self._state(), initial, strict=True):
+                tensor.copy_(value)
+            for state in self.optimizer.state.values():
+                for tensor in state.values():
+                    if isinstance(tensor, torch.Tensor):
+                        tensor.zero_()
+        torch.cuda.synchronize(self.device)
+
+    def _state(self) -> list[torch.Tensor]:
+        return [*self.network.state_dict().values(), self.cursor, self.updates, self.loss_sum]
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+
+    def _load_draws(self, epoch: int) -> None:
+        augment, pad = default_augment(self.data.name)
+        if self.config.augment != "default":
+            augment = self.config.augment
+        draw = draw_epoch(self.count, self.config.seed, epoch, augment, pad)
+        for target, values in ((self.order, draw.order), (self.dy, draw.dy), (self.dx, draw.dx), (self.flip, draw.flip)):
+            host = torch.from_numpy(values)
+            target.copy_(host.pin_memory() if self.stream else host, non_blocking=True)
+
+    def steps(self) -> Iterator[int | None]:
+        """Train to the end; yields None when the host may turn to another run, and an epoch's number once it is read."""
+        pending: list[tuple[list[_Mark], torch.Tensor]] = []
+        bursts: list[_Mark] = []
+        for epoch in range(self.config.epochs):
+            with self._on_stream():
+                self._load_draws(epoch)
+                marks = [_Mark(self.device)]
+            for size, repeats in self.batches:
+                for start in range(0, repeats, BURST):
+                    bursts.append(self._launch(size, min(BURST, repeats - start)))
+                    while len(bursts) > 2:
+                        if bursts[0].passed():
+                            bursts.pop(0)
+                        else:
+                            yield None
+            marks += [bursts[-1], self._launch(0)]
+            with self._on_stream():
+                outcome = torch.empty(3, dtype=torch.float64, pin_memory=self.stream is not None)
+                outcome.copy_(self.outcome, non_blocking=True)
+                marks.append(_Mark(self.device))
+            pending.append((marks, outcome))
+            # On CUDA the next epoch is enqueued before this one is read, so that the device never waits for the host.
+            while len(pending) > (1 if self.stream and epoch + 1 < self.config.epochs else 0):
+                while not pending[0][0][-1].passed():
+                    yield None
+                self._read(*pending.pop(0))
+                yield len(self.measured)
+                if self.diverged:
+                    return
+
+    def _launch(self, name: int, repeats: int = 1) -> _Mark:
+        """Enqueue steps of one batch size, or the evaluation (0), and mark their end."""
+        with self._on_stream():
+            for _ in range(repeats):
+                if name in self.graphs:
+                    self.graphs[name].replay()
+                elif name:
+                    self._step(name)
+                else:
+                    self._evaluate()
+            return _Mark(self.device)
+
+    def _read(self, marks: Sequence[_Mark], outcome: torch.Tensor) -> None:
+        train_loss, test_loss, accuracy = outcome.tolist()
+        self.measured.append((train_loss, test_loss, accuracy))
+        self.train_seconds += marks[0].until(marks[1])
+        self.eval_seconds += marks[1].until(marks[2])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the training loss stopped being finite."""
+        return bool(self.measured) and not math.isfinite(self.measured[-1][0])
+
+    def result(self) -> xr.Dataset:
+        """Return the finished run as a Dataset; epochs after a divergence are NaN."""
+        config, done = self.config, len(self.measured)
+        rows = np.full((config.epochs, 3), np.nan)
+        rows[:done] = self.measured
+        rates = self.epoch_rates.reshape(config.epochs, -1)[:, -1].copy()
+        rates[done:] = np.nan
+        memory = self.memory or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        run = {
+            **config.as_dict(),
+            "key": config.key,
+            "diverged": self.diverged,
+            "images_per_second": done * self.count / self.train_seconds,
+            "seconds": self.train_seconds + self.eval_seconds,
+            "peak_memory_bytes": int(memory),
+            "concurrent_runs": float(np.mean(self.neighbours or [1])),
+            "parameters": sum(p.numel() for p in self.network.parameters()),
+            "training_examples": self.count,
+            **results.provenance(
+                torch_version=str(torch.__version__),
+                device=device_name(self.device),
+                engine="graph" if self.graphs else "eager",
+                data_fingerprint=self.data.fingerprint,
+            ),
+        }
+        names = ("train_loss", "test_loss", "test_accuracy")
+        return results.run_dataset(run, {**dict(zip(names, rows.T, strict=True)), "learning_rate": rates})
+
+
+class _Mark:
+    """A moment on a stream, or on the host clock where there is no stream."""
+
+    def __init__(self, device: torch.device):
+        self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
+        if self.event:
+            self.event.record()
+        self.clock = time.perf_counter()
+
+    def passed(self) -> bool:
+        return self.event is None or self.event.query()
+
+    def until(self, later: _Mark) -> float:
+        return self.event.elapsed_time(later.event) / 1e3 if self.event else later.clock - self.clock
+
+
+def on_device(data: ImageData, device: torch.device) -> tuple[DeviceImages, DeviceImages]:
+    """Put training and test images on a device, once for all runs that share them."""
+    _, pad = default_augment(data.name)
+    train = DeviceImages(data.train_images, data.train_labels, data.mean, data.std, device, pad)
+    test = DeviceImages(data.test_images, data.test_labels, data.mean, data.std, device, 0)
+    return train, test
+
+
+Watcher = Callable[[Run, int], None]
+
+
+def train_many(
+    configs: Iterable[RunConfig],
+    data: ImageData,
+    device: torch.device,
+    *,
+    at_once: int = 1,
+    graph: bool | None = None,
+    watch: Watcher = lambda run, epoch: None,
+) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
+    """Train runs on one device, ``at_once`` at a time, and yield each as it ends.
+
+    ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
+    """
+    graph = device.type == "cuda" if graph is None else graph
+    train, test = on_device(data, device)
+    waiting = iter(configs)
+    active: list[tuple[Run, Iterator[int | None]]] = []
+    while True:
+        while len(active) < at_once and (config := next(waiting, None)) is not None:
+            run = Run(config, data, train, test, device, graph)
+            active.append((run, run.steps()))
+        if not active:
+            return
+        for run, steps in list(active):
+            try:
+                epoch = next(steps)
+                if epoch is not None:
+                    run.neighbours.append(len(active))
+                    watch(run, epoch)
+            except StopIteration:
+                active.remove((run, steps))
+                yield run.config, run.result()
+            except RunAbandoned:
+                active.remove((run, steps))
+                steps.close()  # type: ignore[attr-defined]
+                yield run.config, None
+        if device.type == "cuda":
+            time.sleep(2e-5)
+
+
+def train(config: RunConfig, data: ImageData, device: str = "cpu", *, graph: bool | None = None) -> xr.Dataset:
+    """Train one run to its end and return its Dataset."""
+    (_, ds), *_ = train_many([config], data, resolve_device(device), graph=graph)
+    assert ds is not None
+    return ds
+
+
+def subset_of(data: ImageData, name: str, subsets: Mapping[str, np.ndarray]) -> ImageData:
+    """Return the data of a run's ``subset``: all of it, or the examples a named mask keeps."""
+    if name == "full":
+        return data
+    if name not in subsets:
+        raise ValueError(f"subset {name!r} is not known; accepted: {', '.join(['full', *subsets])}")
+    return data.subset(subsets[name], name)

@@ -1,0 +1,101 @@
+"""Learning-rate schedules as pure functions of the update number.
+
+A schedule has three independent parts: how the base rate grows with the batch (``scale_rate``), how the first updates
+ramp up (``warmup_factor``) and how the rate falls afterwards (``decay_factor``). ``learning_rates`` multiplies them into
+one table with an entry per update, so that a captured CUDA graph can read its rate from the device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+SCALINGS = ("none", "linear", "sqrt")
+DECAYS = ("constant", "step", "cosine", "polynomial")
+
+
+@dataclass(frozen=True)
+class Decay:
+    """How the rate falls after warmup, parsed from the ``decay`` field of a run."""
+
+    kind: str
+    milestones: tuple[float, ...] = ()
+    power: float = 1.0
+
+
+def parse_decay(text: str) -> Decay:
+    """Read ``constant``, ``cosine``, ``step:30,45`` (epochs, a tenth each) or ``polynomial:2`` (the power)."""
+    kind, _, argument = text.partition(":")
+    try:
+        if kind == "step":
+            milestones = tuple(float(part) for part in argument.split(","))
+            if list(milestones) != sorted(set(milestones)) or milestones[0] < 0:
+                raise ValueError
+            return Decay(kind, milestones=milestones)
+        if kind == "polynomial":
+            power = float(argument or 1.0)
+            if not power > 0:
+                raise ValueError
+            return Decay(kind, power=power)
+        if kind in DECAYS and not argument:
+            return Decay(kind)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"decay {text!r} is not known; accepted: constant, cosine, step:E1,E2,... (rising epochs), polynomial[:POWER]"
+    )
+
+
+def scale_rate(lr: float, scaling: str, batch_size: int, base_batch_size: int) -> float:
+    """Return the peak rate for a batch size, given the rate that suits ``base_batch_size``."""
+    ratio = batch_size / base_batch_size
+    if scaling == "none":
+        return lr
+    if scaling == "linear":
+        return lr * ratio
+    if scaling == "sqrt":
+        return lr * math.sqrt(ratio)
+    raise ValueError(f"lr_scaling {scaling!r} is not known; accepted: {', '.join(SCALINGS)}")
+
+
+def warmup_factor(step: int, warmup_steps: int) -> float:
+    """Return the gradual-warmup factor: rises linearly, reaches 1 on the last warmup update, 1 always without warmup."""
+    return min(1.0, (step + 1) / warmup_steps) if warmup_steps > 0 else 1.0
+
+
+def decay_factor(step: int, decay: Decay, steps_per_epoch: int, warmup_steps: int, total_steps: int) -> float:
+    """Return the decay factor of one update; cosine and polynomial run from the end of warmup to the end of training."""
+    if decay.kind == "step":
+        return 0.1 ** sum(step >= milestone * steps_per_epoch for milestone in decay.milestones)
+    progress = min(1.0, max(0, step - warmup_steps) / max(1, total_steps - warmup_steps))
+    if decay.kind == "cosine":
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    if decay.kind == "polynomial":
+        return (1.0 - progress) ** decay.power
+    return 1.0
+
+
+def learning_rates(
+    *,
+    lr: float,
+    lr_scaling: str,
+    batch_size: int,
+    base_batch_size: int,
+    warmup_epochs: float,
+    decay: str,
+    epochs: int,
+    steps_per_epoch: int,
+) -> np.ndarray:
+    """Return the rate of every update of a run, as float64 of length ``epochs * steps_per_epoch``."""
+    total = epochs * steps_per_epoch
+    warmup = round(warmup_epochs * steps_per_epoch)
+    peak = scale_rate(lr, lr_scaling, batch_size, base_batch_size)
+    parsed = parse_decay(decay)
+    return np.array(
+        [
+            peak * warmup_factor(step, warmup) * decay_factor(step, parsed, steps_per_epoch, warmup, total)
+            for step in range(total)
+        ]
+    )

@@ -1,0 +1,184 @@
+"""Sweeps: many runs, computing only what the store lacks.
+
+A sweep may be killed and started again, stopped by a time limit, or run by several processes on one store: what is
+finished is found by its key and never done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from tqdm.auto import tqdm
+
+from dolb import data as datasets
+from dolb import results
+from dolb.results import RunStore
+from dolb.training import engine
+from dolb.training.config import RunConfig
+
+POLL_SECONDS = 0.5
+
+
+def sweep(
+    configs: Sequence[RunConfig],
+    *,
+    store: str | Path | None = None,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    subsets: Mapping[str, np.ndarray] | None = None,
+    at_once: int | None = None,
+    time_limit: float | None = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Return the runs of ``configs`` as one Dataset, training those that the store lacks.
+
+    Parameters
+    ----------
+    configs
+        The runs; configs with equal keys are one run.
+    store
+        Folder of finished runs. Without one, results live only in the returned Dataset.
+    device
+        ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    subsets
+        Name to boolean mask, for configs whose ``subset`` is not ``full``.
+    at_once
+        Runs that share the device; 8 on CUDA and 1 on a CPU unless given.
+    time_limit
+        Seconds after which the sweep stops by itself. A run that cannot end in time is put back at once. What is
+        unfinished is counted in the Dataset's attribute ``unfinished``; a later call goes on from there.
+    """
+    deadline = time.monotonic() + time_limit if time_limit is not None else None
+    where = engine.resolve_device(device)
+    wanted = {config.key: config for config in configs}
+    groups = _by_data(wanted.values())
+    with contextlib.ExitStack() as stack:
+        if store is None:
+            store = stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
+        runs = RunStore(store)
+        bar = stack.enter_context(_ProgressBar(wanted.values(), progress))
+        for (name, subset), members in groups.items():
+            data = engine.subset_of(datasets.load(name, data_dir), subset, subsets or {})
+            for config in members:
+                if config.batch_size > len(data.train_labels):
+                    raise ValueError(
+                        f"batch_size {config.batch_size} is larger than the {len(data.train_labels)} training examples "
+                        f"of {name} ({subset})"
+                    )
+            lacking = [config for config in members if runs.get(config.key, data.fingerprint) is None]
+            bar.skip(config for config in members if config not in lacking)
+            if lacking:
+                runs.check_writable()
+                workers = at_once or (8 if where.type == "cuda" else 1)
+                _fill(runs, lacking, data, where, workers, deadline, bar)
+        found = [ds for key in wanted if (ds := runs.get(key)) is not None]
+    if not found:
+        raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} runs did")
+    merged = results.merge(found)
+    merged.attrs["unfinished"] = len(wanted) - len(found)
+    return merged
+
+
+def _by_data(configs: Iterable[RunConfig]) -> dict[tuple[str, str], list[RunConfig]]:
+    groups: dict[tuple[str, str], list[RunConfig]] = {}
+    for config in configs:
+        groups.setdefault((config.data, config.subset), []).append(config)
+    return groups
+
+
+def _fill(
+    runs: RunStore,
+    lacking: Sequence[RunConfig],
+    data: datasets.ImageData,
+    device: engine.torch.device,
+    at_once: int,
+    deadline: float | None,
+    bar: _ProgressBar,
+) -> None:
+    """Train what is lacking, leave to other processes what they hold, and take over what they leave."""
+    hopeless: set[tuple[str, int, int]] = set()  # shapes of runs that were put back for lack of time
+
+    def late() -> bool:
+        return deadline is not None and time.monotonic() >= deadline
+
+    def watch(run: engine.Run, epoch: int) -> None:
+        config = run.config
+        bar.epoch_done(config)
+        if deadline is None or epoch == config.epochs:
+            return
+        left = (run.train_seconds + run.eval_seconds) / epoch * (config.epochs - epoch)
+        if late() or time.monotonic() + left > deadline:
+            hopeless.add(_shape(config))
+            bar.put_back(config, epoch)
+            raise engine.RunAbandoned
+
+    waiting = list(lacking)
+    claims: dict[str, contextlib.ExitStack] = {}
+
+    def claimed() -> Iterator[RunConfig]:
+        """Hand out configs as places fall free, each only if nobody else has it or has done it by now."""
+        for config in list(waiting):
+            if late() or _shape(config) in hopeless:
+                continue
+            stack = contextlib.ExitStack()
+            if not stack.enter_context(runs.claim(config.key)):
+                stack.close()
+                continue
+            waiting.remove(config)
+            if runs.get(config.key, data.fingerprint) is not None:
+                stack.close()
+                bar.skip([config])
+                continue
+            claims[config.key] = stack
+            yield config
+
+    try:
+        while waiting and not late():
+            before = len(waiting)
+            for config, ds in engine.train_many(claimed(), data, device, at_once=at_once, watch=watch):
+                if ds is not None:
+                    runs.put(ds)
+                claims.pop(config.key).close()
+            waiting = [config for config in waiting if _shape(config) not in hopeless]
+            if waiting and len(waiting) == before:
+                time.sleep(POLL_SECONDS)  # others hold the rest
+    finally:
+        for stack in claims.values():
+            stack.close()
+
+
+def _shape(config: RunConfig) -> tuple[str, int, int]:
+    return config.arch, config.batch_size, config.epochs
+
+
+class _ProgressBar:
+    """One bar for a whole sweep, in epochs, with the time left."""
+
+    def __init__(self, configs: Iterable[RunConfig], enabled: bool):
+        total = sum(config.epochs for config in configs)
+        self._bar = tqdm(total=total, unit="epoch", disable=not enabled, desc="sweep", mininterval=1.0)
+
+    def __enter__(self) -> _ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def skip(self, configs: Iterable[RunConfig]) -> None:
+        """Take finished runs out of the total, so that the time left is that of the work left."""
+        self._bar.total -= sum(config.epochs for config in configs)
+        self._bar.refresh()
+
+    def epoch_done(self, config: RunConfig) -> None:
+        self._bar.set_postfix_str(f"{config.arch} batch {config.batch_size} rate {config.lr:g}", refresh=False)
+        self._bar.update()
+
+    def put_back(self, config: RunConfig, epoch: int) -> None:
+        self._bar.total -= config.epochs
+        self._bar.update(-epoch)

@@ -1,0 +1,80 @@
+"""What the captured, packed engine promises on a GPU; `make test-gpu` runs these."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dolb.data import ImageData
+from dolb.training import engine
+from dolb.training.config import RunConfig
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+FP32_TOLERANCE = 2e-4  # relative, of the loss after 3 epochs: sums run in another order, and training amplifies it
+
+
+@pytest.fixture(scope="module")
+def images() -> ImageData:
+    """Random 32x32 images whose class is a brightness, so that there is something to learn."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 1200)
+    pixels = np.clip(rng.integers(0, 60, (1200, 32, 32, 3)) + 19 * labels[:, None, None, None], 0, 255).astype("uint8")
+    return ImageData(
+        name="bright", train_images=pixels[:1000], train_labels=labels[:1000], test_images=pixels[1000:],
+        test_labels=labels[1000:], classes=tuple("0123456789"), fingerprint="sha256:" + "0" * 64,
+        mean=(0.5,) * 3, std=(0.25,) * 3,
+    )  # fmt: skip
+
+
+def config(**changes) -> RunConfig:
+    return RunConfig(**{"data": "bright", "arch": "resnet18", "batch_size": 128, "lr": 0.02, "epochs": 3} | changes)
+
+
+@pytest.mark.parametrize("bn_workers", [1, 8])
+def test_captured_steps_give_the_losses_of_eager_steps(images, bn_workers):
+    captured = engine.train(config(bn_workers=bn_workers), images, "cuda")
+    eager = engine.train(config(bn_workers=bn_workers), images, "cuda", graph=False)
+    assert captured["engine"].item() == "graph"
+    assert eager["engine"].item() == "eager"
+    np.testing.assert_allclose(captured["train_loss"], eager["train_loss"], rtol=FP32_TOLERANCE)
+    np.testing.assert_allclose(captured["test_loss"], eager["test_loss"], rtol=20 * FP32_TOLERANCE)
+
+
+def test_packed_runs_equal_the_same_runs_alone(images):
+    configs = [config(lr=lr, batch_size=size) for lr in (0.01, 0.02) for size in (96, 128)]
+    alone = {c.key: engine.train(c, images, "cuda") for c in configs}
+    packed = dict(engine.train_many(configs, images, torch.device("cuda"), at_once=3))
+    assert len(packed) == 4
+    for run, ds in packed.items():
+        np.testing.assert_allclose(ds["train_loss"], alone[run.key]["train_loss"], rtol=FP32_TOLERANCE)
+
+
+def test_the_gpu_follows_the_cpu(images):
+    cpu = engine.train(config(epochs=1), images, "cpu")
+    gpu = engine.train(config(epochs=1), images, "cuda")
+    np.testing.assert_allclose(gpu["train_loss"], cpu["train_loss"], rtol=0.02)
+
+
+def test_a_diverging_run_ends_as_a_result_beside_a_healthy_one(images):
+    configs = [config(lr=1e12), config(lr=0.02)]
+    packed = dict(engine.train_many(configs, images, torch.device("cuda"), at_once=2))
+    wild, healthy = (packed[c] for c in configs)
+    assert wild["diverged"].item()
+    assert not healthy["diverged"].item()
+    assert np.isfinite(healthy["train_loss"]).all()
+
+
+def test_bf16_learns_as_fp32_does(images):
+    fp32 = engine.train(config(epochs=8), images, "cuda")
+    bf16 = engine.train(config(epochs=8, precision="bf16"), images, "cuda")
+    assert abs(float(fp32["test_accuracy"][0, -1]) - float(bf16["test_accuracy"][0, -1])) < 0.1
+
+
+def test_peak_memory_of_a_run_is_recorded(images):
+    small, large = (engine.train(config(batch_size=b, epochs=1), images, "cuda") for b in (64, 512))
+    assert 0 < small["peak_memory_bytes"].item() < large["peak_memory_bytes"].item()
