@@ -95,6 +95,7 @@ class Run:
         )
         self.memory = 0
         if self.stream:
+            torch.backends.cudnn.deterministic = True  # one seed, one result, alone or beside other runs
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)
             before = torch.cuda.memory_allocated(device)
@@ -121,7 +122,7 @@ class Run:
         self.positions = torch.arange(config.batch_size, device=device)
         self.order, self.dy, self.dx = (torch.zeros(self.count, dtype=torch.int64, device=device) for _ in range(3))
         self.flip = torch.zeros(self.count, dtype=torch.bool, device=device)
-        self.cursor, self.updates = (torch.zeros((), dtype=torch.int64, device=device) for _ in range(2))
+        self.cursor, self.updates = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.outcome = torch.zeros(3, dtype=torch.float64, device=device)
 
@@ -138,7 +139,7 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         with fast_convolution_backward():
             loss.backward()
-        self.rate.copy_(self.rates[self.updates])
+        self.rate.copy_(self.rates.index_select(0, self.updates).squeeze(0))
         self.optimizer.step()
         self.loss_sum += loss.detach().double() * size
         self.cursor += size
@@ -219,6 +220,13 @@ class Run:
 
     def steps(self) -> Iterator[int | None]:
         """Train to the end; yields None when the host may turn to another run, and an epoch's number once it is read."""
+        try:
+            yield from self._epochs()
+        finally:
+            if self.stream:  # what is still enqueued must not outlive the run's memory
+                self.stream.synchronize()
+
+    def _epochs(self) -> Iterator[int | None]:
         pending: list[tuple[list[_Mark], torch.Tensor]] = []
         bursts: list[_Mark] = []
         for epoch in range(self.config.epochs):

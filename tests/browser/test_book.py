@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
@@ -54,14 +56,27 @@ def tooltip_visible(browser) -> bool:
     return bool(browser.driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible"))
 
 
-def points_to_try(chart: WebElement) -> list[tuple[WebElement, int, int]]:
-    """Return elements and offsets from their centres where a mark may be: marks of an SVG, a grid over a canvas."""
-    marks = chart.find_elements(By.CSS_SELECTOR, MARKS)
-    if marks:
-        return [(mark, 0, 0) for mark in marks[:: max(1, len(marks) // 12)]]
-    canvas = chart.find_element(By.CSS_SELECTOR, "canvas.marks")
-    width, height = canvas.size["width"], canvas.size["height"]
-    return [(canvas, int(width * x / 20), int(height * y / 20)) for x in range(-8, 9, 2) for y in range(-8, 9, 2)]
+def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
+    """Return places in the window where a mark is (on an SVG) or may be (on a canvas)."""
+    return browser.driver.execute_script(
+        """
+        const [chart, marks] = arguments, canvas = chart.querySelector('canvas.marks');
+        const middle = box => [box.left + box.width / 2, box.top + box.height / 2];
+        if (canvas) {
+          const box = canvas.getBoundingClientRect(), steps = [...Array(15).keys()].map(i => (i + 1) / 16);
+          return steps.flatMap(x => steps.map(y => [box.left + x * box.width, box.top + y * box.height]));
+        }
+        const places = [...chart.querySelectorAll(marks)].map(mark => {
+          if (!mark.parentElement.matches('.mark-line')) return middle(mark.getBoundingClientRect());
+          const on = mark.getPointAtLength(mark.getTotalLength() / 3).matrixTransform(mark.getScreenCTM());
+          return [on.x, on.y];
+        });
+        const step = Math.max(1, Math.floor(places.length / 15));
+        return places.filter((_, i) => i % step === 0);
+        """,
+        chart,
+        MARKS,
+    )
 
 
 def test_page_asks_nothing_of_the_network_and_logs_no_error(browser, book, page):
@@ -98,36 +113,33 @@ def test_charts_answer_the_mouse(browser, book, page):
     browser.open(book / f"{page}.html")
     for chart in charts(browser):
         scroll_to(browser, chart)
-        assert any(hover_shows_values(browser, *point) for point in points_to_try(chart)), "no mark shows its values"
-        before = picture(browser, chart)
-        assert any(act(browser, chart, before) for act in (click_legend, zoom)), "neither legend nor wheel changes it"
+        places = places_to_point_at(browser, chart)
+        place = next((place for place in places if hover_shows_values(browser, *place)), None)
+        assert place is not None, "no mark shows its values"
+        assert click_legend(browser, chart) or zoom(browser, chart, *place), "neither legend nor wheel changes it"
 
 
-def hover_shows_values(browser, element: WebElement, x: int, y: int) -> bool:
-    ActionChains(browser.driver).move_to_element_with_offset(element, x, y).perform()
-    return settled(browser, lambda: tooltip_visible(browser), seconds=0.5)
+def hover_shows_values(browser, x: float, y: float) -> bool:
+    actions = ActionBuilder(browser.driver, duration=0)
+    actions.pointer_action.move_to_location(int(x), int(y))
+    actions.perform()
+    return settled(browser, lambda: tooltip_visible(browser), seconds=0.4)
 
 
-def click_legend(browser, chart: WebElement, before: str) -> bool:
+def click_legend(browser, chart: WebElement) -> bool:
     entries = chart.find_elements(By.CSS_SELECTOR, "g.role-legend-symbol path, g.role-legend-label text")
     if not entries:
         return False
+    before = picture(browser, chart)
     ActionChains(browser.driver).move_to_element(entries[0]).click().perform()
     return settled(browser, lambda: picture(browser, chart) != before)
 
 
-def zoom(browser, chart: WebElement, before: str) -> bool:
-    # The wheel is sent to the page as a script event: the driver's own scroll is taken by the scrolling page.
-    browser.driver.execute_script(
-        """
-        const mark = arguments[0].querySelector('svg.marks, canvas.marks'), box = mark.getBoundingClientRect();
-        const inside = mark.querySelector('g.role-frame .background, .background') || mark;
-        inside.dispatchEvent(new WheelEvent('wheel', {
-          deltaY: -240, bubbles: true, cancelable: true,
-          clientX: box.left + box.width * 0.4, clientY: box.top + box.height * 0.4 }));
-        """,
-        chart,
-    )
+def zoom(browser, chart: WebElement, x: float, y: float) -> bool:
+    hover_shows_values(browser, x, y)  # Vega takes the wheel for the panel that the pointer entered last
+    before = picture(browser, chart)
+    here = ScrollOrigin.from_viewport(int(x), int(y))
+    ActionChains(browser.driver).scroll_from_origin(here, 0, -240).perform()
     return settled(browser, lambda: picture(browser, chart) != before)
 
 
