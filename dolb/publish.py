@@ -272,11 +272,12 @@ def _copy_tree(root: Path, staging: Path) -> None:
 
 def _build_info(root: Path, scale: str) -> dict[str, str]:
     """Say which dolb, which commit and which scale the book is made of; every page's footer shows it."""
-    git = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--match="],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return {"version": dolb.__version__, "commit": git.stdout.strip() or "unknown", "scale": scale}
+    git = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--match="]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:  # no git on this machine
+        commit = ""
+    return {"version": dolb.__version__, "commit": commit or "unknown", "scale": scale}
 
 
 def _drop_papermill_metadata(path: Path) -> None:

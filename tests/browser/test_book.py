@@ -56,6 +56,15 @@ def tooltip_visible(browser) -> bool:
     return bool(browser.driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible"))
 
 
+def pointer(browser, x: float, y: float, click: bool = False) -> None:
+    """Move the mouse to a place in the window; moving it to an element would scroll the page."""
+    actions = ActionBuilder(browser.driver, duration=0)
+    actions.pointer_action.move_to_location(int(x), int(y))
+    if click:
+        actions.pointer_action.click()
+    actions.perform()
+
+
 def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
     """Return places in the window where a mark is (on an SVG) or may be (on a canvas)."""
     return browser.driver.execute_script(
@@ -64,7 +73,9 @@ def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
         const middle = box => [box.left + box.width / 2, box.top + box.height / 2];
         if (canvas) {
           const box = canvas.getBoundingClientRect(), steps = [...Array(15).keys()].map(i => (i + 1) / 16);
-          return steps.flatMap(x => steps.map(y => [box.left + x * box.width, box.top + y * box.height]));
+          const far = place => Math.hypot(place[0] - middle(box)[0], place[1] - middle(box)[1]);
+          return steps.flatMap(x => steps.map(y => [box.left + x * box.width, box.top + y * box.height]))
+            .sort((a, b) => far(a) - far(b));
         }
         const places = [...chart.querySelectorAll(marks)].map(mark => {
           if (!mark.parentElement.matches('.mark-line')) return middle(mark.getBoundingClientRect());
@@ -120,9 +131,7 @@ def test_charts_answer_the_mouse(browser, book, page):
 
 
 def hover_shows_values(browser, x: float, y: float) -> bool:
-    actions = ActionBuilder(browser.driver, duration=0)
-    actions.pointer_action.move_to_location(int(x), int(y))
-    actions.perform()
+    pointer(browser, x, y)
     return settled(browser, lambda: tooltip_visible(browser), seconds=0.4)
 
 
@@ -131,7 +140,8 @@ def click_legend(browser, chart: WebElement) -> bool:
     if not entries:
         return False
     before = picture(browser, chart)
-    ActionChains(browser.driver).move_to_element(entries[0]).click().perform()
+    box = browser.driver.execute_script("return arguments[0].getBoundingClientRect()", entries[0])
+    pointer(browser, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, click=True)
     return settled(browser, lambda: picture(browser, chart) != before)
 
 
