@@ -157,7 +157,9 @@ def initialize(name: str, num_classes: int, channels: int, bn_workers: int, seed
 def features(network: nn.Module, name: str, images: torch.Tensor) -> torch.Tensor:
     """Return the penultimate features of a batch, ``(batch, feature_width)``."""
     caught: list[torch.Tensor] = []
-    hook = network.get_submodule(require(name).penultimate).register_forward_hook(lambda _m, _i, out: caught.append(out))
+    hook = network.get_submodule(require(name).penultimate).register_forward_hook(
+        lambda _m, _i, out: caught.append(out)
+    )
     try:
         network(images)
     finally:

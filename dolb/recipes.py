@@ -15,7 +15,7 @@ from dolb.training.config import RunConfig
 SCALES = ("published", "demo", "paper")
 
 # Momentum and weight decay are not reported by the study; these are the common ones, and the same at both scales.
-_COMMON = {"momentum": 0.9, "weight_decay": 5e-4}
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 
 BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 20480)
 
@@ -39,8 +39,8 @@ def batch_size(
         )
         return [
             RunConfig(
-                experiment="batch-size", data="digits", arch=arch, lr=lr, batch_size=size, seed=seed, epochs=epochs or 8,
-                bn_workers=8 if size >= 128 else 1, **_COMMON,
+                experiment="batch-size", data="digits", arch=arch, lr=lr, batch_size=size, seed=seed,
+                epochs=epochs or 8, bn_workers=8 if size >= 128 else 1, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
             )
             for arch, lr, size, seed in grid
         ]  # fmt: skip
@@ -56,7 +56,7 @@ def batch_size(
 def _cifar10(arch: str, lr: float, size: int, seed: int, epochs: int, bn_workers: int) -> RunConfig:
     return RunConfig(
         experiment="batch-size", data="cifar10", arch=arch, lr=lr, batch_size=size, seed=seed, epochs=epochs,
-        bn_workers=bn_workers, precision="bf16", **_COMMON,
+        bn_workers=bn_workers, precision="bf16", momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
     )  # fmt: skip
 
 

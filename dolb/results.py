@@ -1,8 +1,8 @@
 """The schema of results, and how they are kept: saved whole or not at all, found by key, merged, validated.
 
-A result is an xarray Dataset over ``run`` (and ``epoch``, ``event``, ``example``): every config field is a coordinate on
-``run``, measurements are variables. One run is one file in a store, named by the run's key; ``results/<slug>.nc`` holds
-many, merged. The names below are the only ones allowed.
+A result is an xarray Dataset over ``run`` (and ``epoch``, ``event``, ``example``): every config field is a coordinate
+on ``run``, measurements are variables. One run is one file in a store, named by the run's key; ``results/<slug>.nc``
+holds many, merged. The names below are the only ones allowed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Variable:
     kind: str  # "text", "int", "float" or "bool"
     meaning: str
     unit: str = ""
-    role: str = "measured"  # "config", "measured" or "provenance"
+    role: str = "measured"  # "config", "measured", "provenance" or "benchmark"
 
 
 def _on(dims: tuple[str, ...], role: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Variable]:
-    return {name: Variable(dims, row[0], row[1], *row[2:], role=role) for name, row in rows.items()}
+    return {name: Variable(dims, kind, meaning, "".join(unit), role) for name, (kind, meaning, *unit) in rows.items()}
 
 
 SCHEMA: dict[str, Variable] = {
@@ -105,6 +105,16 @@ SCHEMA: dict[str, Variable] = {
         },
     ),
     **_on(
+        ("run",),
+        "benchmark",
+        {
+            "benchmark": ("text", "what is timed, such as `training step`"),
+            "program": ("text", "which implementation was timed"),
+            "repeat": ("int", "number of the repetition, from 0"),
+            "step_seconds": ("float", "wall-clock time of one step, median over the steps of the repetition", "s"),
+        },
+    ),
+    **_on(
         ("run", "epoch"),
         "measured",
         {
@@ -138,9 +148,16 @@ SCHEMA: dict[str, Variable] = {
     ),
 }
 
-# What a Dataset over each dimension must hold; a Dataset may span several.
+_PROVENANCE = ("dolb_version", "commit", "torch_version", "device", "source")
+
+# What a Dataset must hold, by the dimension or name that tells what it is; a Dataset may be several of these.
 REQUIRED: dict[str, tuple[str, ...]] = {
-    "epoch": tuple(name for name, variable in SCHEMA.items() if variable.dims in (("run",), ("run", "epoch"))),
+    "epoch": tuple(
+        name
+        for name, variable in SCHEMA.items()
+        if variable.dims in (("run",), ("run", "epoch")) and variable.role != "benchmark"
+    ),
+    "benchmark": ("program", "repeat", "arch", "batch_size", "precision", "images_per_second", *_PROVENANCE),
     "example": ("label", "keep"),
     "event": ("rank", "lane", "name", "start_us", "end_us"),
 }
@@ -150,11 +167,11 @@ _KINDS = {"text": "UOTS", "int": "iu", "float": "f", "bool": "b"}
 def validate(ds: xr.Dataset) -> xr.Dataset:
     """Return ``ds`` unchanged if it follows the schema, else raise a ``SchemaError`` with every fault."""
     faults = []
-    for dim, required in REQUIRED.items():
-        if dim in ds.dims:
-            faults += [f"{name} is missing (a Dataset over {dim!r} needs it)" for name in required if name not in ds]
-    if not set(ds.dims) & set(REQUIRED):
-        faults.append(f"no known dimension among {sorted(map(str, ds.dims))}; expected one of {sorted(REQUIRED)}")
+    kinds = [kind for kind in REQUIRED if kind in ds.dims or kind in ds]
+    for kind in kinds:
+        faults += [f"{name} is missing (a Dataset with {kind!r} needs it)" for name in REQUIRED[kind] if name not in ds]
+    if not kinds:
+        faults.append(f"dims {sorted(map(str, ds.dims))} tell no kind of result; expected one of {sorted(REQUIRED)}")
     for name in map(str, ds.variables):
         if name in ds.dims:
             continue

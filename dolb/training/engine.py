@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import platform
 import resource
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -23,62 +21,34 @@ from dolb import models, results
 from dolb.data import DeviceImages, ImageData, default_augment, draw_epoch
 from dolb.training import optim, schedule
 from dolb.training.config import RunConfig
+from dolb.training.device import Mark, device_name, fast_convolution_backward, resolve_device
 
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
-
-
-class DeviceError(RuntimeError):
-    """A device was asked for that is not there."""
 
 
 class RunAbandoned(Exception):
     """A run was given up before its end; nothing of it is kept."""
 
 
-def resolve_device(name: str = "auto") -> torch.device:
-    """Return the torch device of that name; ``auto`` is CUDA where there is a GPU, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise DeviceError(f"device {name!r} is not known; accepted: auto, cpu, cuda, cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"device {name!r} is not supported; accepted: auto, cpu, cuda, cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        have = torch.cuda.device_count()
-        raise DeviceError(f"device {name!r} was asked for, but torch sees {have} CUDA device(s); use cpu or auto")
-    return device
-
-
-def device_name(device: torch.device) -> str:
-    """Return what the device calls itself."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
-
-
-@contextlib.contextmanager
-def fast_convolution_backward() -> Iterator[None]:
-    """Use torch's own convolution gradients where oneDNN has no fast ones (64-bit Arm); elsewhere change nothing."""
-    if platform.machine() not in ("aarch64", "arm64"):
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the flag's setter also touches a setting for Intel GPUs
-        with torch.backends.mkldnn.flags(enabled=False):
-            yield
-
-
 class Run:
     """One run in flight on one device: its state, its step, and what it has measured."""
 
     def __init__(
-        self, config: RunConfig, data: ImageData, train: DeviceImages, test: DeviceImages, device: torch.device, graph: bool
+        self,
+        config: RunConfig,
+        data: ImageData,
+        train: DeviceImages,
+        test: DeviceImages,
+        device: torch.device,
+        graph: bool,
     ):
         self.config, self.data, self.train, self.test, self.device = config, data, train, test, device
         count = len(data.train_labels)
         if config.batch_size > count:
-            raise ValueError(f"batch_size {config.batch_size} is larger than the {count} training examples of {data.name}")
+            raise ValueError(
+                f"batch_size {config.batch_size} is larger than the {count} training examples of {data.name}"
+            )
         self.count = count
         full, rest = divmod(count, config.batch_size)
         self.batches = [(config.batch_size, full)] + ([(rest, 1)] if rest else [])
@@ -115,7 +85,7 @@ class Run:
             config.arch, self.data.num_classes, self.data.channels, config.bn_workers, config.seed
         )
         layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
-        self.network = network.to(device=device, memory_format=layout).train()
+        self.network = network.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
         self.rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
         self.rate = torch.zeros((), device=device)
         self.optimizer = optim.build(config, self.network.parameters(), self.rate)
@@ -214,12 +184,17 @@ class Run:
         if self.config.augment != "default":
             augment = self.config.augment
         draw = draw_epoch(self.count, self.config.seed, epoch, augment, pad)
-        for target, values in ((self.order, draw.order), (self.dy, draw.dy), (self.dx, draw.dx), (self.flip, draw.flip)):
+        for target, values in (
+            (self.order, draw.order),
+            (self.dy, draw.dy),
+            (self.dx, draw.dx),
+            (self.flip, draw.flip),
+        ):
             host = torch.from_numpy(values)
             target.copy_(host.pin_memory() if self.stream else host, non_blocking=True)
 
     def steps(self) -> Iterator[int | None]:
-        """Train to the end; yields None when the host may turn to another run, and an epoch's number once it is read."""
+        """Train to the end; yields an epoch's number once it is read, and None when another run may have its turn."""
         try:
             yield from self._epochs()
         finally:
@@ -227,12 +202,12 @@ class Run:
                 self.stream.synchronize()
 
     def _epochs(self) -> Iterator[int | None]:
-        pending: list[tuple[list[_Mark], torch.Tensor]] = []
-        bursts: list[_Mark] = []
+        pending: list[tuple[list[Mark], torch.Tensor]] = []
+        bursts: list[Mark] = []
         for epoch in range(self.config.epochs):
             with self._on_stream():
                 self._load_draws(epoch)
-                marks = [_Mark(self.device)]
+                marks = [Mark(self.device)]
             for size, repeats in self.batches:
                 for start in range(0, repeats, BURST):
                     bursts.append(self._launch(size, min(BURST, repeats - start)))
@@ -245,7 +220,7 @@ class Run:
             with self._on_stream():
                 outcome = torch.empty(3, dtype=torch.float64, pin_memory=self.stream is not None)
                 outcome.copy_(self.outcome, non_blocking=True)
-                marks.append(_Mark(self.device))
+                marks.append(Mark(self.device))
             pending.append((marks, outcome))
             # On CUDA the next epoch is enqueued before this one is read, so that the device never waits for the host.
             while len(pending) > (1 if self.stream and epoch + 1 < self.config.epochs else 0):
@@ -256,7 +231,7 @@ class Run:
                 if self.diverged:
                     return
 
-    def _launch(self, name: int, repeats: int = 1) -> _Mark:
+    def _launch(self, name: int, repeats: int = 1) -> Mark:
         """Enqueue steps of one batch size, or the evaluation (0), and mark their end."""
         with self._on_stream():
             for _ in range(repeats):
@@ -266,9 +241,9 @@ class Run:
                     self._step(name)
                 else:
                     self._evaluate()
-            return _Mark(self.device)
+            return Mark(self.device)
 
-    def _read(self, marks: Sequence[_Mark], outcome: torch.Tensor) -> None:
+    def _read(self, marks: Sequence[Mark], outcome: torch.Tensor) -> None:
         train_loss, test_loss, accuracy = outcome.tolist()
         self.measured.append((train_loss, test_loss, accuracy))
         self.train_seconds += marks[0].until(marks[1])
@@ -306,22 +281,6 @@ class Run:
         }
         names = ("train_loss", "test_loss", "test_accuracy")
         return results.run_dataset(run, {**dict(zip(names, rows.T, strict=True)), "learning_rate": rates})
-
-
-class _Mark:
-    """A moment on a stream, or on the host clock where there is no stream."""
-
-    def __init__(self, device: torch.device):
-        self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
-        if self.event:
-            self.event.record()
-        self.clock = time.perf_counter()
-
-    def passed(self) -> bool:
-        return self.event is None or self.event.query()
-
-    def until(self, later: _Mark) -> float:
-        return self.event.elapsed_time(later.event) / 1e3 if self.event else later.clock - self.clock
 
 
 def on_device(data: ImageData, device: torch.device) -> tuple[DeviceImages, DeviceImages]:

@@ -1,8 +1,8 @@
 """Learning-rate schedules as pure functions of the update number.
 
 A schedule has three independent parts: how the base rate grows with the batch (``scale_rate``), how the first updates
-ramp up (``warmup_factor``) and how the rate falls afterwards (``decay_factor``). ``learning_rates`` multiplies them into
-one table with an entry per update, so that a captured CUDA graph can read its rate from the device.
+ramp up (``warmup_factor``) and how the rate falls afterwards (``decay_factor``). ``learning_rates`` multiplies them
+into one table with an entry per update, so that a captured CUDA graph can read its rate from the device.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def scale_rate(lr: float, scaling: str, batch_size: int, base_batch_size: int) -
 
 
 def warmup_factor(step: int, warmup_steps: int) -> float:
-    """Return the gradual-warmup factor: rises linearly, reaches 1 on the last warmup update, 1 always without warmup."""
+    """Return the gradual-warmup factor: rises linearly to 1 on the last warmup update; 1 throughout without warmup."""
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps > 0 else 1.0
 
 
 def decay_factor(step: int, decay: Decay, steps_per_epoch: int, warmup_steps: int, total_steps: int) -> float:
-    """Return the decay factor of one update; cosine and polynomial run from the end of warmup to the end of training."""
+    """Return the decay factor of one update; cosine and polynomial run from the end of warmup to the end of the run."""
     if decay.kind == "step":
         return 0.1 ** sum(step >= milestone * steps_per_epoch for milestone in decay.milestones)
     progress = min(1.0, max(0, step - warmup_steps) / max(1, total_steps - warmup_steps))

@@ -161,8 +161,8 @@ class _ProgressBar:
     """One bar for a whole sweep, in epochs, with the time left."""
 
     def __init__(self, configs: Iterable[RunConfig], enabled: bool):
-        total = sum(config.epochs for config in configs)
-        self._bar = tqdm(total=total, unit="epoch", disable=not enabled, desc="sweep", mininterval=1.0)
+        self._total = sum(config.epochs for config in configs)
+        self._bar = tqdm(total=self._total, unit="epoch", disable=not enabled, desc="sweep", mininterval=1.0)
 
     def __enter__(self) -> _ProgressBar:
         return self
@@ -172,13 +172,17 @@ class _ProgressBar:
 
     def skip(self, configs: Iterable[RunConfig]) -> None:
         """Take finished runs out of the total, so that the time left is that of the work left."""
-        self._bar.total -= sum(config.epochs for config in configs)
-        self._bar.refresh()
+        self._shorten(sum(config.epochs for config in configs))
 
     def epoch_done(self, config: RunConfig) -> None:
         self._bar.set_postfix_str(f"{config.arch} batch {config.batch_size} rate {config.lr:g}", refresh=False)
         self._bar.update()
 
     def put_back(self, config: RunConfig, epoch: int) -> None:
-        self._bar.total -= config.epochs
+        self._shorten(config.epochs)
         self._bar.update(-epoch)
+
+    def _shorten(self, epochs: int) -> None:
+        self._total -= epochs
+        self._bar.total = self._total
+        self._bar.refresh()

@@ -1,0 +1,66 @@
+"""The device a run is on: finding it, its clock, and what its arithmetic needs."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import time
+import warnings
+from collections.abc import Iterator
+
+import torch
+
+
+class DeviceError(RuntimeError):
+    """A device was asked for that is not there."""
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """Return the torch device of that name; ``auto`` is CUDA where there is a GPU, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise DeviceError(f"device {name!r} is not known; accepted: auto, cpu, cuda, cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"device {name!r} is not supported; accepted: auto, cpu, cuda, cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        have = torch.cuda.device_count()
+        raise DeviceError(f"device {name!r} was asked for, but torch sees {have} CUDA device(s); use cpu or auto")
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    """Return what the device calls itself."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
+
+
+@contextlib.contextmanager
+def fast_convolution_backward() -> Iterator[None]:
+    """Use torch's own convolution gradients where oneDNN has no fast ones (64-bit Arm); elsewhere change nothing."""
+    if platform.machine() not in ("aarch64", "arm64"):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the flag's setter also touches a setting for Intel GPUs
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+class Mark:
+    """A moment on a stream, or on the host clock where there is no stream."""
+
+    def __init__(self, device: torch.device):
+        self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
+        if self.event:
+            self.event.record()
+        self.clock = time.perf_counter()
+
+    def passed(self) -> bool:
+        """Whether the stream has come this far."""
+        return self.event is None or self.event.query()
+
+    def until(self, later: Mark) -> float:
+        """Return the seconds from this moment to a later one."""
+        return self.event.elapsed_time(later.event) / 1e3 if self.event else later.clock - self.clock
