@@ -29,8 +29,8 @@ import dolb
 from dolb.gate import GateError, ParameterError, check_notebook, check_parameters, first_unfinished
 
 __all__ = [
-    "BookError", "GateError", "ParameterError", "build_book", "check_notebook", "provenance_panel", "run_notebook",
-    "show", "stage",
+    "BookError", "GateError", "ParameterError", "build_book", "check_notebook", "notice", "provenance_panel",
+    "run_notebook", "show", "stage",
 ]  # fmt: skip
 
 # Above this many data rows a chart is drawn on a canvas; below, as SVG, whose marks assistive technology can read.
@@ -215,6 +215,11 @@ def provenance_panel(
         f"{link}</details>",
         f"What was run: {', '.join(f'{name} {_readable(value)}' for name, value in info.items())}\n{command}",
     )
+
+
+def notice(text: str) -> HTML:
+    """Return a short notice in the place of a figure that cannot be drawn yet."""
+    return _Described(f'<div class="dolb-notice" role="note">{html.escape(text)}</div>', text)
 
 
 # Pages opened from disk may have no navigator.clipboard, or one that refuses; a selected text area always copies.

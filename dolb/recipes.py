@@ -14,7 +14,7 @@ from dolb.training.config import RunConfig
 
 SCALES = ("published", "demo", "paper")
 
-# Momentum and weight decay are not reported by the study; these are the common ones, and the same at both scales.
+# The study reports neither; these are the usual values, the same for every run.
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 
 BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 20480)
@@ -23,58 +23,63 @@ BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 20480)
 def batch_size(
     scale: str,
     *,
+    part: str = "all",
     archs: Sequence[str] | None = None,
     batch_sizes: Sequence[int] | None = None,
     lrs: Sequence[float] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
 ) -> list[RunConfig]:
-    """Accuracy against batch size, by network and rate: constant rate, no warmup, a fixed number of epochs."""
-    if scale == "demo":
-        grid = product(
-            archs or ("smallnet-4", "smallnet-8"),
-            lrs or (0.01, 0.1, 0.5),
-            batch_sizes or (8, 32, 128, 512, 1437),
-            seeds or (0,),
-        )
-        return [
-            RunConfig(
-                experiment="batch-size", data="digits", arch=arch, lr=lr, batch_size=size, seed=seed,
-                epochs=epochs or 8, bn_workers=8 if size >= 128 else 1, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
+    """Accuracy against batch size, by network and rate: constant rate, no warmup, a fixed number of epochs.
+
+    ``part`` is ``curve`` for that grid, where the batch is one worker's below a size and eight workers' from there on;
+    ``shares`` for batch norm over ever smaller shares of one batch, which shows what noisy statistics do while the
+    gradient's batch stays; or ``all``.
+    """
+    make = _digits_run if scale == "demo" else _cifar10_run
+    distributed_from = 128 if scale == "demo" else 256
+    parts = {
+        "curve": [
+            make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=8 if size >= distributed_from else 1)
+            for arch, lr, size, seed in product(
+                archs or (("smallnet-4", "smallnet-8") if scale == "demo" else ("resnet18",)),
+                lrs or ((0.01, 0.1, 0.5) if scale == "demo" else (0.003, 0.01, 0.03, 0.1, 0.3)),
+                batch_sizes or ((8, 32, 128, 512, 1437) if scale == "demo" else BATCH_SIZES),
+                seeds or (0,),
             )
-            for arch, lr, size, seed in grid
-        ]  # fmt: skip
+        ],
+        "shares": [
+            make(arch=arch, lr=lr, batch_size=distributed_from, seed=seed, bn_workers=workers)
+            for arch, lr, workers, seed in product(
+                archs or (("smallnet-4",) if scale == "demo" else ("resnet18",)),
+                lrs or ((0.1,) if scale == "demo" else (0.03,)),
+                (1, 8, 32, 64) if scale == "demo" else (1, 2, 4, 8, 16, 32, 64, 128),
+                seeds or ((0,) if scale == "demo" else (0, 1, 2)),
+            )
+            if batch_sizes is None or distributed_from in batch_sizes
+        ],
+    }
+    if part not in (*parts, "all"):
+        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(parts)}")
+    chosen = parts.values() if part == "all" else [parts[part]]
     runs = [
-        _cifar10(arch, lr, size, seed, epochs or 50, bn_workers=8 if size >= 256 else 1)
-        for arch, lr, size, seed in product(
-            archs or ("resnet18",), lrs or (0.003, 0.01, 0.03, 0.1, 0.3), batch_sizes or BATCH_SIZES, seeds or (0,)
-        )
+        run if epochs is None else RunConfig(**run.as_dict() | {"epochs": epochs}) for runs in chosen for run in runs
     ]
-    return runs + _shares(archs, batch_sizes, lrs, seeds, epochs or 50)
+    return list({run.key: run for run in runs}.values())
 
 
-def _cifar10(arch: str, lr: float, size: int, seed: int, epochs: int, bn_workers: int) -> RunConfig:
+def _digits_run(*, arch: str, lr: float, batch_size: int, seed: int, bn_workers: int) -> RunConfig:
     return RunConfig(
-        experiment="batch-size", data="cifar10", arch=arch, lr=lr, batch_size=size, seed=seed, epochs=epochs,
-        bn_workers=bn_workers, precision="bf16", momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
+        experiment="batch-size", data="digits", arch=arch, lr=lr, batch_size=batch_size, seed=seed, epochs=8,
+        bn_workers=bn_workers, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
     )  # fmt: skip
 
 
-def _shares(
-    archs: Sequence[str] | None,
-    batch_sizes: Sequence[int] | None,
-    lrs: Sequence[float] | None,
-    seeds: Sequence[int] | None,
-    epochs: int,
-) -> list[RunConfig]:
-    """Batch norm over ever smaller shares of one batch: what noisy statistics do while the gradient's batch stays."""
-    size, lr = 256, 0.03
-    if "resnet18" not in (archs or ("resnet18",)) or size not in (batch_sizes or (size,)) or lr not in (lrs or (lr,)):
-        return []
-    return [
-        _cifar10("resnet18", lr, size, seed, epochs, bn_workers=workers)
-        for workers, seed in product((1, 2, 4, 16, 32, 64, 128), seeds or (0, 1, 2))
-    ] + [_cifar10("resnet18", lr, size, seed, epochs, bn_workers=8) for seed in seeds or (1, 2)]
+def _cifar10_run(*, arch: str, lr: float, batch_size: int, seed: int, bn_workers: int) -> RunConfig:
+    return RunConfig(
+        experiment="batch-size", data="cifar10", arch=arch, lr=lr, batch_size=batch_size, seed=seed, epochs=50,
+        bn_workers=bn_workers, precision="bf16", momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
+    )  # fmt: skip
 
 
 RECIPES: dict[str, Callable[..., list[RunConfig]]] = {"batch-size": batch_size}
@@ -90,7 +95,8 @@ def require(slug: str) -> Callable[..., list[RunConfig]]:
 
 
 def configs(slug: str, scale: str, **changes: object) -> list[RunConfig]:
-    """Return the runs of an experiment at ``demo`` or ``paper`` scale; ``None`` among the changes means as it is."""
-    if scale not in ("demo", "paper"):
-        raise ValueError(f"scale {scale!r} has no runs; accepted: demo, paper")
-    return require(slug)(scale, **{name: value for name, value in changes.items() if value is not None})
+    """Return the runs of an experiment; ``published`` means those of ``paper``, and a change of None means as it is."""
+    if scale not in SCALES:
+        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
+    paper_or_demo = "demo" if scale == "demo" else "paper"
+    return require(slug)(paper_or_demo, **{name: value for name, value in changes.items() if value is not None})

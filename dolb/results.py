@@ -87,6 +87,7 @@ SCHEMA: dict[str, Variable] = {
             "concurrent_runs": ("float", "runs on the device meanwhile, this one counted, mean over epochs"),
             "parameters": ("int", "trainable parameters of the network"),
             "training_examples": ("int", "examples in the training set after the subset was taken", "examples"),
+            "test_examples": ("int", "examples in the test set", "examples"),
         },
     ),
     **_on(
@@ -270,6 +271,41 @@ def load(path: str | Path) -> xr.Dataset:
     if not Path(path).is_file():
         raise FileNotFoundError(f"no results at {path}; make them with `dolb sweep` and `dolb publish`")
     return validate(xr.load_dataset(path, engine=ENGINE))
+
+
+def published(slug: str) -> xr.Dataset:
+    """Load ``results/<slug>.nc`` from ``DOLB_RESULTS``, from here, the folder above, or this package's checkout."""
+    folders = [Path("results"), Path("../results"), Path(__file__).resolve().parents[1] / "results"]
+    if os.environ.get("DOLB_RESULTS"):
+        folders.insert(0, Path(os.environ["DOLB_RESULTS"]))
+    found = next((folder / f"{slug}.nc" for folder in folders if (folder / f"{slug}.nc").is_file()), None)
+    return load(found or folders[0] / f"{slug}.nc")
+
+
+def provenance_of(ds: xr.Dataset) -> dict[str, str]:
+    """Say in words what was run, for the panel under a figure."""
+
+    def values(name: str) -> str:
+        return ", ".join(sorted(set(map(str, np.unique(ds[name].values))))) if name in ds else "not recorded"
+
+    info = {
+        "runs": f"{ds.sizes['run']} ({values('source')})",
+        "device": values("device"),
+        "torch": values("torch_version"),
+        "dolb": values("dolb_version"),
+        "commit": values("commit"),
+    }
+    if "epoch" in ds.dims:
+        device_seconds = float((ds["seconds"] / ds["concurrent_runs"]).sum())
+        info |= {
+            "networks": values("arch"),
+            "data": f"{values('data')} ({values('data_fingerprint')})",
+            "seeds": values("seed"),
+            "device time": f"{device_seconds:,.0f} s in training and evaluation",
+            "engine": values("engine"),
+            "precision": values("precision"),
+        }
+    return info
 
 
 class RunStore:

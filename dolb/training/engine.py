@@ -18,7 +18,8 @@ import torch
 import xarray as xr
 
 from dolb import models, results
-from dolb.data import DeviceImages, ImageData, default_augment, draw_epoch
+from dolb.augment import DeviceImages, default_augment, draw_epoch
+from dolb.data import ImageData
 from dolb.training import optim, schedule
 from dolb.training.config import RunConfig
 from dolb.training.device import Mark, device_name, fast_convolution_backward, resolve_device
@@ -272,6 +273,7 @@ class Run:
             "concurrent_runs": float(np.mean(self.neighbours or [1])),
             "parameters": sum(p.numel() for p in self.network.parameters()),
             "training_examples": self.count,
+            "test_examples": len(self.data.test_labels),
             **results.provenance(
                 torch_version=str(torch.__version__),
                 device=device_name(self.device),

@@ -1,0 +1,254 @@
+"""The ``dolb`` command: get data, run notebooks, sweep grids, publish results, build the book."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import dolb
+from dolb import claims, gate, pages, publish, recipes, results
+from dolb import data as datasets
+from dolb.training.device import DeviceError
+
+app = typer.Typer(
+    name="dolb",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Data optimization for large-batch training: run the experiments, publish their results, build the book.",
+)
+
+_FOR_THE_USER = (
+    datasets.DataError,
+    DeviceError,
+    gate.GateError,
+    gate.ParameterError,
+    publish.BookError,
+    results.SchemaError,
+    results.StoreError,
+    FileNotFoundError,
+    TimeoutError,
+    TypeError,
+    ValueError,
+)
+
+Scale = Annotated[str, typer.Option(help="published: read results and draw; demo: small, on digits; paper: the study.")]
+Slug = Annotated[str, typer.Argument(help=f"The experiment, such as {next(iter(recipes.RECIPES))}.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of data sets.  [default: DOLB_DATA, or a cache]")]
+Store = Annotated[Path, typer.Option(envvar="DOLB_STORE", help="Folder of finished runs.")]
+
+
+def _plainly(command: Callable[..., None]) -> Callable[..., None]:
+    """End with the message alone, and exit code 2, where the fault is one that the user can mend."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except _FOR_THE_USER as error:
+            if os.environ.get("DOLB_TRACEBACK"):
+                raise
+            typer.secho(f"error: {error}", fg="red", err=True)
+            raise typer.Exit(2) from error
+
+    return wrapped
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dolb {dolb.__version__} ({results.commit()})")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Data optimization for large-batch training: run the experiments, publish their results, build the book."""
+
+
+def _checkout() -> Path:
+    """Return the folder of the project: this one or one above it, else the one this package was installed from."""
+    here = Path.cwd()
+    candidates = [here, *here.parents, Path(dolb.__file__).resolve().parents[1]]
+    for folder in candidates:
+        if (folder / "_toc.yml").is_file() and (folder / "notebooks").is_dir():
+            return folder
+    raise FileNotFoundError("no checkout of dolb here or above; run this inside one")
+
+
+def _notebook(root: Path, slug: str) -> Path:
+    found = sorted((root / "notebooks").glob(f"[0-9][0-9]-{slug}.ipynb"))
+    if not found:
+        there = ", ".join(sorted(path.stem[3:] for path in (root / "notebooks").glob("[0-9][0-9]-*.ipynb")))
+        raise ValueError(f"experiment {slug!r} has no notebook; accepted: {there}")
+    return found[0]
+
+
+@app.command("data")
+@_plainly
+def data_command(
+    name: Annotated[str, typer.Argument(help="digits, cifar10 or imagefolder:PATH.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Find or fetch a data set, verify it, and say what is in it."""
+    data = datasets.load(name, data_dir)
+    height, width = data.image_size
+    typer.echo(f"{data.name}: {len(data.train_labels):,} training and {len(data.test_labels):,} test images")
+    typer.echo(f"  {height}x{width} pixels, {data.channels} channel(s), {data.num_classes} classes")
+    typer.echo(f"  fingerprint {data.fingerprint}")
+
+
+@app.command()
+@_plainly
+def run(
+    slug: Slug,
+    scale: Scale = "published",
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", help="NAME=VALUE for the notebook; may be repeated.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The executed notebook.  [default: _build/runs/SLUG-SCALE.ipynb]")
+    ] = None,
+) -> None:
+    """Run an experiment's notebook with papermill."""
+    root = _checkout()
+    target = output or root / "_build" / "runs" / f"{slug}-{scale}.ipynb"
+    parameters = {"scale": scale, **dict(_assignment(text) for text in parameter or [])}
+    publish.run_notebook(_notebook(root, slug), target, parameters)
+    typer.echo(f"wrote {target}")
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"parameter {text!r} is not understood; accepted: NAME=VALUE")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+@app.command()
+@_plainly
+def sweep(
+    slug: Slug,
+    scale: Annotated[str, typer.Option(help="demo or paper.")] = "demo",
+    store: Store = Path("store"),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which to stop cleanly; call again to go on.")
+    ] = None,
+    at_once: Annotated[int | None, typer.Option(help="Runs that share the device.")] = None,
+    archs: Annotated[str | None, typer.Option(help="Networks, with commas.")] = None,
+    batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, with commas.")] = None,
+    lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
+) -> None:
+    """Train the runs of an experiment that the store lacks."""
+    from dolb.training.sweep import sweep as train_all  # late, so that other commands do not wait for torch
+
+    if scale == "published":
+        raise ValueError("scale 'published' has nothing to train; accepted: demo, paper")
+    configs = recipes.configs(
+        slug,
+        scale,
+        archs=_listed(archs, str),
+        batch_sizes=_listed(batch_sizes, int),
+        lrs=_listed(lrs, float),
+        seeds=_listed(seeds, int),
+        epochs=epochs,
+    )
+    done = set(results.RunStore(store).keys())
+    typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
+    if dry_run:
+        for config in configs:
+            typer.echo(
+                f"  {config.key}  {config.arch}  batch {config.batch_size}  rate {config.lr:g}  seed {config.seed}"
+            )
+        return
+    ds = train_all(configs, store=store, device=device, data_dir=data_dir, at_once=at_once, time_limit=time_limit)
+    left = ds.attrs["unfinished"]
+    typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
+
+
+def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
+    if text is None:
+        return None
+    try:
+        return [kind(part.strip()) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a list of {getattr(kind, '__name__', 'values')} with commas") from None
+
+
+@app.command("publish")
+@_plainly
+def publish_command(slug: Slug, store: Store = Path("store")) -> None:
+    """Merge an experiment's finished runs into results/SLUG.nc, validated."""
+    recipes.require(slug)
+    target = _checkout() / "results" / f"{slug}.nc"
+    runs = results.RunStore(store)
+    found = [ds for key in runs.keys() if (ds := runs.get(key)) is not None]  # noqa: SIM118
+    fresh = [ds for ds in found if str(ds["experiment"].item()) == slug]
+    if not fresh:
+        raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
+    demo = sorted({str(ds["data"].item()) for ds in fresh if str(ds["data"].item()) == "digits"})
+    if demo:
+        raise ValueError(f"{store} holds demo runs (on {demo[0]}) of {slug}; only the study's own runs are published")
+    before = [results.load(target)] if target.exists() else []
+    merged = results.merge([*before, *fresh])
+    results.save(merged, target)
+    new = merged.sizes["run"] - (before[0].sizes["run"] if before else 0)
+    lacking = len({c.key for c in recipes.configs(slug, "paper")} - set(map(str, merged["key"].values)))
+    typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
+
+
+@app.command("pages")
+@_plainly
+def pages_command() -> None:
+    """Write the pages of the book that are made from the claims and the published results."""
+    root = _checkout()
+    for path, text in made_pages(root).items():
+        path.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {path}")
+
+
+def made_pages(root: Path) -> dict[Path, str]:
+    """Return the text of every page that is made from data, by its path."""
+    sources, every_claim = claims.load(root / "book" / "claims.yml")
+    published = {path.stem: results.load(path) for path in sorted((root / "results").glob("*.nc"))}
+    notebooks = {path.stem[3:]: f"../notebooks/{path.name}" for path in (root / "notebooks").glob("[0-9][0-9]-*.ipynb")}
+    judged = claims.judge(every_claim, published)
+    return {
+        root / "book" / "verdicts.md": pages.verdicts(sources, judged, notebooks),
+        root / "book" / "schema.md": pages.schema(),
+    }
+
+
+@app.command()
+@_plainly
+def book(
+    scale: Scale = "published",
+    jobs: Annotated[int | None, typer.Option(help="Notebooks run at a time.  [default: the cores]")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for the pages.  [default: _build/html]")] = None,
+) -> None:
+    """Run every notebook, pass the gate, build the Jupyter Book, and say where it is."""
+    if scale not in recipes.SCALES:
+        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(recipes.SCALES)}")
+    index = publish.build_book(_checkout(), scale=scale, jobs=jobs, output=output)
+    typer.echo(f"the book is at {index}")
+
+
+if __name__ == "__main__":
+    app()

