@@ -12,6 +12,7 @@ import pandas as pd
 COLOURS = ["#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#000000"]
 Panel = alt.LayerChart | alt.FacetChart
 
+ABOVE = alt.Legend(orient="top", direction="horizontal", titleOrient="left", titleLimit=300)
 REPORTED = "#6b6b6b"
 
 
@@ -39,7 +40,9 @@ def accuracy_by_batch_size(cells: pd.DataFrame, reported: Sequence[Mapping[str, 
     chart = alt.Chart(table)
     ours = chart.transform_filter("datum.what === ''").encode(
         x=x,
-        color=alt.Color("lr:O", title="learning rate (click)").scale(domain=rates, range=COLOURS[: len(rates)]),
+        color=alt.Color("lr:O", title="learning rate (click)", legend=ABOVE).scale(
+            domain=rates, range=COLOURS[: len(rates)]
+        ),
         opacity=alt.condition(selection, alt.value(1.0), alt.value(0.12)),
     )
     tooltip = [
@@ -68,7 +71,7 @@ def accuracy_by_batch_size(cells: pd.DataFrame, reported: Sequence[Mapping[str, 
         .encode(x=x, y=y, tooltip=theirs),
     )
     archs = list(dict.fromkeys(cells["arch"]))
-    width = 400 if len(archs) == 1 else 260
+    width = 360 if len(archs) == 1 else 260
     return layers.properties(width=width, height=300).facet(column=alt.Column("arch:N", title=None, sort=archs))
 
 
@@ -86,7 +89,7 @@ def preferred_batch_size(preferred: pd.DataFrame) -> Panel:
     network = alt.selection_point(fields=["arch"], bind="legend")
     base = alt.Chart(preferred).encode(
         x=x,
-        color=alt.Color("arch:N", title="network (click)").scale(range=COLOURS),
+        color=alt.Color("arch:N", title="network (click)", legend=ABOVE).scale(range=COLOURS),
         opacity=alt.condition(network, alt.value(1.0), alt.value(0.12)),
     )
     tooltip = [
@@ -103,7 +106,7 @@ def preferred_batch_size(preferred: pd.DataFrame) -> Panel:
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         base.mark_rule(strokeWidth=6).encode(y=alt.Y("smallest:Q"), y2="largest:Q", opacity=alt.value(0.35)),
         base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
-    ).properties(width=240, height=300)
+    ).properties(width=190, height=300)
 
 
 def batch_size_study(
@@ -126,7 +129,7 @@ def accuracy_by_share(cells: pd.DataFrame, title: str = "") -> Panel:
     y = alt.Y("accuracy:Q", title="test accuracy").axis(format=".0%").scale(zero=False)
     base = alt.Chart(cells).encode(
         x=x,
-        color=alt.Color("arch:N", title="network (click)").scale(range=COLOURS),
+        color=alt.Color("arch:N", title="network (click)", legend=ABOVE).scale(range=COLOURS),
         opacity=alt.condition(network, alt.value(1.0), alt.value(0.12)),
     )
     tooltip = [

@@ -30,11 +30,11 @@ class Architecture:
 
 
 class SmallResNet(nn.Module):
-    """A residual network for images of a few pixels: one width, no pooling before the end."""
+    """A residual network for images of a few pixels: one width, halved once at the start."""
 
     def __init__(self, blocks: int, width: int, num_classes: int, channels: int, norm: Normalizer):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), norm(width), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, 2, 1, bias=False), norm(width), nn.ReLU())
         self.blocks = nn.Sequential(
             *(torchvision.models.resnet.BasicBlock(width, width, norm_layer=norm) for _ in range(blocks))
         )

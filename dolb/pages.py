@@ -49,10 +49,9 @@ def verdicts(
         for verdict in measured:
             lines += _measured(verdict, notebooks)
         if waiting:
-            lines += ["| claim | where | statement | reported | verdict |", "|---|---|---|---|---|"]
+            lines += [f"### {_badge('not yet measured')}", "", "| claim | statement | reported |", "|---|---|---|"]
             lines += [
-                f"| {v.claim.id} | {v.claim.where} | {v.claim.statement} | {_reported(v.claim.reported)} "
-                f"| {_badge(v.outcome)} |"
+                f"| {v.claim.id}, {v.claim.where} | {_sentence(v.claim.statement)} | {_reported(v.claim.reported)} |"
                 for v in waiting
             ]
             lines.append("")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dolb import __version__
+from dolb import __version__, sealed
 
 ENGINE: Any = "h5netcdf"
 
@@ -241,28 +241,12 @@ def save(ds: xr.Dataset, path: str | Path) -> Path:
     """Validate and write a Dataset so that ``path`` holds all of it or is untouched."""
     validate(ds)
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     encoding = {
         str(name): {"zlib": True, "complevel": 6, "fletcher32": True}
         for name, variable in ds.variables.items()
         if variable.dtype.kind in "iufb" and variable.ndim
     }
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        os.close(descriptor)
-        ds.to_netcdf(temporary, engine=ENGINE, encoding=encoding)
-        with open(temporary, "rb+") as handle:
-            os.fsync(handle.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sealed.write(path, lambda temporary: ds.to_netcdf(temporary, engine=ENGINE, encoding=encoding))
     return path
 
 
@@ -270,6 +254,7 @@ def load(path: str | Path) -> xr.Dataset:
     """Read a Dataset whole into memory and validate it."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"no results at {path}; make them with `dolb sweep` and `dolb publish`")
+    sealed.check(Path(path))
     return validate(xr.load_dataset(path, engine=ENGINE))
 
 

@@ -1,7 +1,9 @@
 """What tests in every folder share: the repository's root, and parts of the machine that a test may need."""
 
+import contextlib
+import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,41 @@ def require_part() -> RequirePart:
         pytest.skip(f"{part}: {reason}")
 
     return require
+
+
+@pytest.fixture
+def read_only() -> Callable[[Path], contextlib.AbstractContextManager]:
+    """Make a folder and all in it read-only for a while, for root too."""
+
+    @contextlib.contextmanager
+    def hold(folder: Path) -> Iterator[None]:
+        paths = [folder, *folder.rglob("*")]
+        modes = [path.stat().st_mode for path in paths]
+        for path, mode in zip(paths, modes, strict=True):
+            path.chmod(mode & ~0o222)
+        try:
+            with _bound_by_permission_bits():
+                yield
+        finally:
+            for path, mode in zip(paths, modes, strict=True):
+                path.chmod(mode)
+
+    return hold
+
+
+@contextlib.contextmanager
+def _bound_by_permission_bits() -> Iterator[None]:
+    """Give up, for a while, root's right to pass permission bits by (CAP_DAC_OVERRIDE); others never had it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3 of the interface, this thread
+    rights = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice 32 of each
+    if libc.capget(header, rights):
+        raise OSError(ctypes.get_errno(), "capget failed")
+    before = rights[0]
+    rights[0] = before & ~(1 << 1)
+    libc.capset(header, rights)
+    try:
+        yield
+    finally:
+        rights[0] = before
+        libc.capset(header, rights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -44,10 +45,16 @@ class RunConfig:
         """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
         for field in fields(self):
             object.__setattr__(self, field.name, _coerce(field.name, getattr(self, field.name), field.type))
+            if isinstance(getattr(self, field.name), float) and not math.isfinite(getattr(self, field.name)):
+                raise ValueError(f"{field.name} must be a finite number, got {getattr(self, field.name)}")
         models.require(self.arch)
         schedule.parse_decay(self.decay)
-        schedule.scale_rate(self.lr, self.lr_scaling, self.batch_size, self.base_batch_size)
-        for name, accepted in (("augment", AUGMENTS), ("precision", PRECISIONS), ("optimizer", OPTIMIZERS)):
+        for name, accepted in (
+            ("lr_scaling", schedule.SCALINGS),
+            ("augment", AUGMENTS),
+            ("precision", PRECISIONS),
+            ("optimizer", OPTIMIZERS),
+        ):
             if getattr(self, name) not in accepted:
                 raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(accepted)}")
         for name in ("batch_size", "base_batch_size", "epochs", "bn_workers"):
@@ -58,6 +65,8 @@ class RunConfig:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
+        if self.label_smoothing > 1:
+            raise ValueError(f"label_smoothing must not exceed 1, got {self.label_smoothing}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs ({self.warmup_epochs:g}) must not exceed epochs ({self.epochs})")
         if self.bn_workers > self.batch_size:

@@ -1,12 +1,9 @@
-"""The device a run is on: finding it, its clock, and what its arithmetic needs."""
+"""The device a run is on: finding it, its name and its clock."""
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import time
-import warnings
-from collections.abc import Iterator
 
 import torch
 
@@ -34,18 +31,6 @@ def resolve_device(name: str = "auto") -> torch.device:
 def device_name(device: torch.device) -> str:
     """Return what the device calls itself."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
-
-
-@contextlib.contextmanager
-def fast_convolution_backward() -> Iterator[None]:
-    """Use torch's own convolution gradients where oneDNN has no fast ones (64-bit Arm); elsewhere change nothing."""
-    if platform.machine() not in ("aarch64", "arm64"):
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the flag's setter also touches a setting for Intel GPUs
-        with torch.backends.mkldnn.flags(enabled=False):
-            yield
 
 
 class Mark:

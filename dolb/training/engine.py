@@ -22,7 +22,8 @@ from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.data import ImageData
 from dolb.training import optim, schedule
 from dolb.training.config import RunConfig
-from dolb.training.device import Mark, device_name, fast_convolution_backward, resolve_device
+from dolb.training.convolution import with_fast_gradients
+from dolb.training.device import Mark, device_name, resolve_device
 
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
@@ -85,6 +86,8 @@ class Run:
         network = models.initialize(
             config.arch, self.data.num_classes, self.data.channels, config.bn_workers, config.seed
         )
+        if device.type == "cpu":
+            network = with_fast_gradients(network)
         layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         self.network = network.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
         self.rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
@@ -108,8 +111,7 @@ class Run:
             scores = self.network(self._laid_out(images))
         loss = models.loss(scores, self.train.labels[index], self.config.label_smoothing)
         self.optimizer.zero_grad(set_to_none=True)
-        with fast_convolution_backward():
-            loss.backward()
+        loss.backward()
         self.rate.copy_(self.rates.index_select(0, self.updates).squeeze(0))
         self.optimizer.step()
         self.loss_sum += loss.detach().double() * size

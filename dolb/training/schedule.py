@@ -31,12 +31,12 @@ def parse_decay(text: str) -> Decay:
     try:
         if kind == "step":
             milestones = tuple(float(part) for part in argument.split(","))
-            if list(milestones) != sorted(set(milestones)) or milestones[0] < 0:
+            if list(milestones) != sorted(set(milestones)) or not all(0 <= m < math.inf for m in milestones):
                 raise ValueError
             return Decay(kind, milestones=milestones)
         if kind == "polynomial":
             power = float(argument or 1.0)
-            if not power > 0:
+            if not 0 < power < math.inf:
                 raise ValueError
             return Decay(kind, power=power)
         if kind in DECAYS and not argument:

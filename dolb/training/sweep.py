@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from dolb import data as datasets
 from dolb import results
 from dolb.results import RunStore
-from dolb.training import engine
+from dolb.training import engine, workers
 from dolb.training.config import RunConfig
 
 POLL_SECONDS = 0.5
@@ -49,21 +49,26 @@ def sweep(
     subsets
         Name to boolean mask, for configs whose ``subset`` is not ``full``.
     at_once
-        Runs that share the device; 8 on CUDA and 1 on a CPU unless given.
+        Runs at a time; unless given, 8 that share the device on CUDA, and one to a core on a CPU, in as many processes.
     time_limit
         Seconds after which the sweep stops by itself. A run that cannot end in time is put back at once. What is
         unfinished is counted in the Dataset's attribute ``unfinished``; a later call goes on from there.
     """
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once must be at least 1, got {at_once}")
     deadline = time.monotonic() + time_limit if time_limit is not None else None
     where = engine.resolve_device(device)
     wanted = {config.key: config for config in configs}
+    if not wanted:
+        raise ValueError("there are no runs to sweep: the list of configs is empty")
     groups = _by_data(wanted.values())
     with contextlib.ExitStack() as stack:
         if store is None:
             store = stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
         runs = RunStore(store)
         bar = stack.enter_context(_ProgressBar(wanted.values(), progress))
-        for (name, subset), members in groups.items():
+        todo: list[tuple[datasets.ImageData, list[RunConfig]]] = []
+        for (name, subset), members in groups.items():  # whatever can be refused is refused before any training
             data = engine.subset_of(datasets.load(name, data_dir), subset, subsets or {})
             for config in members:
                 if config.batch_size > len(data.train_labels):
@@ -74,9 +79,17 @@ def sweep(
             lacking = [config for config in members if runs.get(config.key, data.fingerprint) is None]
             bar.skip(config for config in members if config not in lacking)
             if lacking:
-                runs.check_writable()
-                workers = at_once or (8 if where.type == "cuda" else 1)
-                _fill(runs, lacking, data, where, workers, deadline, bar)
+                todo.append((data, lacking))
+        if todo:
+            runs.check_writable()
+            if where.type == "cpu":
+                stack.enter_context(workers.one_thread())
+                helpers = min(at_once or workers.CORES, sum(len(lacking) for _, lacking in todo)) - 1
+                orders = {"store": store, "device": "cpu", "data_dir": data_dir, "subsets": subsets}
+                lacked = [config for _, lacking in todo for config in lacking]
+                stack.enter_context(workers.helping(helpers, {"configs": lacked, "time_limit": time_limit, **orders}))
+        for data, lacking in todo:
+            _fill(runs, lacking, data, where, at_once or 8 if where.type == "cuda" else 1, deadline, bar)
         found = [ds for key in wanted if (ds := runs.get(key)) is not None]
     if not found:
         raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} runs did")

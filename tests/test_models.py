@@ -1,0 +1,174 @@
+"""Networks by name: their features and sizes, ghost batch norm against ordinary batch norm, initial weights by seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from dolb import models
+
+RESNETS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048, "resnet101": 2048, "resnet152": 2048}  # claim G5
+
+
+def count(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+# Ghost batch norm
+
+
+def ghost_and_shares(workers: int, batch: int) -> tuple[models.GhostBatchNorm2d, list[nn.BatchNorm2d], torch.Tensor]:
+    """Make a ghost layer, one ordinary layer for each worker with the same weights, and a batch."""
+    torch.manual_seed(0)
+    ghost = models.GhostBatchNorm2d(6, workers)
+    nn.init.normal_(ghost.weight)
+    nn.init.normal_(ghost.bias)
+    ordinary = [nn.BatchNorm2d(6) for _ in range(min(workers, batch))]
+    for layer in ordinary:
+        layer.load_state_dict(ghost.state_dict())
+    return ghost, ordinary, torch.randn(batch, 6, 5, 5) * 3 + 2
+
+
+# 4 workers with 8 each; 4 with 3, 3, 2, 2; more workers than examples.
+BATCHES = pytest.mark.parametrize(("workers", "batch"), [(4, 32), (4, 10), (2, 9), (8, 5)])
+
+
+@BATCHES
+def test_ghost_batch_norm_equals_a_layer_for_each_share(workers, batch):
+    ghost, ordinary, images = ghost_and_shares(workers, batch)
+    direction = torch.randn_like(images)
+    here, there = images.clone().requires_grad_(), images.clone().requires_grad_()
+
+    out = ghost(here)
+    expected = torch.cat([layer(part) for layer, part in zip(ordinary, there.tensor_split(len(ordinary)), strict=True)])
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+
+    (out * direction).sum().backward()
+    (expected * direction).sum().backward()
+    torch.testing.assert_close(here.grad, there.grad, rtol=1e-4, atol=1e-5)
+    for name in ("weight", "bias"):
+        shares = torch.stack([getattr(layer, name).grad for layer in ordinary]).sum(0)
+        torch.testing.assert_close(getattr(ghost, name).grad, shares, rtol=1e-4, atol=1e-4)
+
+
+@BATCHES
+def test_running_estimates_follow_the_mean_over_the_shares(workers, batch):
+    ghost, ordinary, images = ghost_and_shares(workers, batch)
+    for _ in range(3):
+        images = images * 1.5 + 1
+        ghost(images)
+        for layer, part in zip(ordinary, images.tensor_split(len(ordinary)), strict=True):
+            layer(part)
+    for name in ("running_mean", "running_var"):
+        mean = torch.stack([getattr(layer, name) for layer in ordinary]).mean(0)
+        torch.testing.assert_close(getattr(ghost, name), mean, rtol=1e-5, atol=1e-5)
+
+
+def test_ghost_batch_norm_over_one_share_is_ordinary_batch_norm():
+    ghost, (ordinary,), images = ghost_and_shares(1, 16)
+    torch.testing.assert_close(ghost(images), ordinary(images), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ghost.running_var, ordinary.running_var)
+
+
+def test_in_evaluation_ghost_batch_norm_is_ordinary_batch_norm():
+    ghost, ordinary, images = ghost_and_shares(4, 32)
+    ghost(images)
+    plain = ordinary[0]
+    plain.load_state_dict(ghost.state_dict())
+    before = ghost.running_mean.clone()
+    assert torch.equal(ghost.eval()(images * 2), plain.eval()(images * 2))
+    assert torch.equal(ghost.running_mean, before)
+
+
+def test_half_precision_comes_back_as_half_precision_from_statistics_in_single():
+    ghost, ordinary, images = ghost_and_shares(4, 32)
+    half = images.bfloat16()
+    out = ghost(half)
+    expected = torch.cat(
+        [layer(part.float()) for layer, part in zip(ordinary, half.tensor_split(len(ordinary)), strict=True)]
+    )
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, rtol=2**-8, atol=1e-4)  # bfloat16 rounds to 8 bits
+
+
+# Building
+
+
+def test_one_worker_builds_stock_layers_and_more_build_ghost_layers():
+    stock = [type(m) for m in models.build("resnet18", 10).modules() if isinstance(m, nn.BatchNorm2d)]
+    ghost = [m for m in models.build("resnet18", 10, bn_workers=8).modules() if isinstance(m, nn.BatchNorm2d)]
+    assert set(stock) == {nn.BatchNorm2d}
+    assert len(ghost) == len(stock) > 0
+    assert all(isinstance(m, models.GhostBatchNorm2d) and m.workers == 8 for m in ghost)
+
+
+def test_ghost_networks_have_the_weights_of_stock_ones():
+    stock, ghost = (models.initialize("smallnet-8", 10, 1, workers, seed=4).state_dict() for workers in (1, 8))
+    assert stock.keys() == ghost.keys()
+    assert all(torch.equal(stock[name], ghost[name]) for name in stock)
+
+
+@pytest.mark.parametrize(("name", "width"), RESNETS.items())
+def test_the_resnets_are_torchvisions_with_features_of_512_or_2048(name, width):
+    network = models.build(name, 1000).eval()
+    assert count(network) == torchvision.models.get_model_weights(name).DEFAULT.meta["num_params"]
+    with torch.no_grad():
+        features = models.features(network, name, torch.zeros(2, 3, 32, 32))
+    assert features.shape == (2, width)
+    assert models.require(name).feature_width == width
+
+
+@pytest.mark.parametrize("name", [name for name in models.names() if name.startswith("smallnet")])
+def test_the_small_networks_have_the_layers_in_their_name_and_the_features_they_say(name):
+    network = models.build(name, 7, channels=1).eval()
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(layers) == int(name.removeprefix("smallnet-"))
+    with torch.no_grad():
+        images = torch.randn(3, 1, 8, 8)
+        features = models.features(network, name, images)
+        assert features.shape == (3, models.require(name).feature_width)
+        torch.testing.assert_close(network.fc(features), network(images))
+
+
+def test_a_network_takes_images_of_any_number_of_channels():
+    for name in models.names()[:4]:
+        for channels in (1, 3, 4):
+            assert models.build(name, 5, channels).eval()(torch.zeros(2, channels, 32, 32)).shape == (2, 5)
+
+
+def test_an_unknown_network_is_answered_with_the_known_ones_and_the_closest():
+    with pytest.raises(
+        ValueError, match=r"'resnet5' is not known \(did you mean 'resnet50'\?\); accepted: .*resnet152"
+    ):
+        models.build("resnet5", 10)
+
+
+# Initial weights
+
+
+def test_initial_weights_depend_on_the_seed_alone():
+    def weights(seed: int) -> torch.Tensor:
+        return torch.cat([p.flatten() for p in models.initialize("smallnet-4", 10, 1, 1, seed).parameters()])
+
+    torch.manual_seed(1)
+    first = weights(seed=5)
+    torch.manual_seed(2)
+    torch.rand(100)
+    assert torch.equal(weights(seed=5), first)
+    assert not torch.equal(weights(seed=6), first)
+
+
+def test_initializing_leaves_torchs_random_state_as_it_was():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    models.initialize("smallnet-4", 10, 1, 1, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_loss_is_the_cross_entropy_in_single_precision():
+    scores, labels = torch.randn(8, 10).bfloat16(), torch.arange(8)
+    for smoothing in (0.0, 0.1):
+        expected = nn.CrossEntropyLoss(label_smoothing=smoothing)(scores.float(), labels)
+        assert torch.equal(models.loss(scores, labels, smoothing), expected)

@@ -1,0 +1,285 @@
+"""What one run gives on a CPU: the numbers of a plain PyTorch loop, bit by bit the same every time, alone or packed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from torch import nn
+from torch.nn import functional as F
+
+from dolb import data, models, results
+from dolb.augment import DeviceImages, default_augment, draw_epoch
+from dolb.data import ImageData
+from dolb.training import engine, schedule
+from dolb.training.config import RunConfig
+from dolb.training.device import DeviceError
+
+SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Two threads on cores that others use too wait for each other longer than these small networks compute."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageData:
+    """The first 200 training digits: three batches of 64 and a last one of 8."""
+    full = data.load("digits")
+    return full.subset(np.arange(len(full.train_labels)) < 200, "first-200")
+
+
+def config(**changes) -> RunConfig:
+    return RunConfig(**{"epochs": 2, "batch_size": 64, "lr": 0.05, "subset": "first-200"} | changes)
+
+
+def same_bits(one: xr.Dataset, other: xr.Dataset) -> bool:
+    return all(np.array_equal(one[name], other[name], equal_nan=True) for name in SERIES)
+
+
+# One seed, one result
+
+
+def test_two_runs_of_one_config_are_equal_bit_by_bit(digits):
+    assert same_bits(engine.train(config(), digits), engine.train(config(), digits))
+
+
+def test_a_run_does_not_depend_on_what_drew_random_numbers_before(digits):
+    first = engine.train(config(), digits)
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002 - the global state is what must not matter
+    assert same_bits(first, engine.train(config(), digits))
+
+
+def test_another_seed_gives_another_run(digits):
+    one, other = (engine.train(config(seed=seed), digits)["train_loss"].values for seed in (0, 1))
+    assert (one != other).all()
+
+
+# The numbers are those of a plain loop
+
+
+def plain_loop(run: RunConfig, images: ImageData) -> dict[str, list[float]]:
+    """Train as a tutorial would: a loop over slices of the order, torch's own optimizer and loss."""
+    augment, pad = default_augment(images.name)
+    augment = augment if run.augment == "default" else run.augment
+    train = DeviceImages(images.train_images, images.train_labels, images.mean, images.std, "cpu", pad)
+    test = DeviceImages(images.test_images, images.test_labels, images.mean, images.std, "cpu", 0)
+    network = models.initialize(run.arch, images.num_classes, images.channels, run.bn_workers, run.seed)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0, momentum=run.momentum, weight_decay=run.weight_decay)
+    criterion = nn.CrossEntropyLoss(label_smoothing=run.label_smoothing)
+    n = len(images.train_labels)
+    rates = iter(
+        schedule.learning_rates(
+            lr=run.lr, lr_scaling=run.lr_scaling, batch_size=run.batch_size, base_batch_size=run.base_batch_size,
+            warmup_epochs=run.warmup_epochs, decay=run.decay, epochs=run.epochs,
+            steps_per_epoch=-(-n // run.batch_size),
+        )
+    )  # fmt: skip
+    seen: dict[str, list[float]] = {name: [] for name in SERIES}
+    for epoch in range(run.epochs):
+        draw = draw_epoch(n, run.seed, epoch, augment, pad)
+        order, dy, dx, flip = (torch.from_numpy(a) for a in (draw.order, draw.dy, draw.dx, draw.flip))
+        network.train()
+        total = 0.0
+        for start in range(0, n, run.batch_size):
+            part = slice(start, start + run.batch_size)
+            batch = train.batch(order[part], dy[part], dx[part], flip[part]).contiguous()
+            loss = criterion(network(batch), train.labels[order[part]])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.param_groups[0]["lr"] = rate = float(next(rates))
+            optimizer.step()
+            total += loss.item() * len(batch)
+        network.eval()
+        with torch.no_grad():
+            scores = network(test.centre(0, len(images.test_labels)).contiguous())
+        seen["train_loss"].append(total / n)
+        seen["test_loss"].append(F.cross_entropy(scores, test.labels).item())
+        seen["test_accuracy"].append((scores.argmax(1) == test.labels).double().mean().item())
+        seen["learning_rate"].append(rate)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"momentum": 0.0},
+        {"weight_decay": 0.5},
+        {"label_smoothing": 0.2},
+        {"augment": "none"},
+        {"augment": "crop-flip"},
+        {"bn_workers": 4},
+        {"batch_size": 200},
+        {"arch": "smallnet-8"},
+        {"lr_scaling": "linear"},
+        {"warmup_epochs": 1.0, "decay": "cosine"},
+        {"decay": "step:1"},
+    ],
+    ids=str,
+)
+def test_a_run_equals_a_plain_loop_and_every_setting_takes_effect(digits, changes):
+    run = config(**changes)
+    ds, plain = engine.train(run, digits), plain_loop(run, digits)
+    for name in ("train_loss", "test_loss", "learning_rate"):
+        np.testing.assert_allclose(ds[name].values[0], plain[name], rtol=1e-4, err_msg=name)
+    one_example = 1 / len(digits.test_labels)
+    np.testing.assert_allclose(ds["test_accuracy"].values[0], plain["test_accuracy"], atol=one_example + 1e-6)
+    if changes:
+        unchanged = engine.train(config(), digits)["train_loss"].values
+        assert np.abs(ds["train_loss"].values / unchanged - 1).max() > 1e-3
+
+
+def test_the_rate_of_an_epoch_is_that_of_its_last_update(digits):
+    run = config(epochs=3, lr_scaling="sqrt", warmup_epochs=1.5, decay="polynomial:2")
+    every = schedule.learning_rates(
+        lr=0.05, lr_scaling="sqrt", batch_size=64, base_batch_size=256, warmup_epochs=1.5, decay="polynomial:2",
+        epochs=3, steps_per_epoch=4,
+    )  # fmt: skip
+    np.testing.assert_array_equal(engine.train(run, digits)["learning_rate"].values[0], np.float32(every[3::4]))
+
+
+@pytest.mark.parametrize("size", [64, 200, 7])
+def test_every_example_is_visited_once_in_every_epoch(digits, size, monkeypatch):
+    visited: list[torch.Tensor] = []
+
+    class Noting(DeviceImages):
+        def batch(self, index, *args, **kwargs):
+            visited.append(index.clone())
+            return super().batch(index, *args, **kwargs)
+
+    monkeypatch.setattr(engine, "DeviceImages", Noting)
+    engine.train(config(batch_size=size, epochs=2), digits)
+    full, rest = divmod(200, size)
+    assert [len(part) for part in visited] == ([size] * full + [rest] * (rest > 0)) * 2
+    for epoch in torch.cat(visited).chunk(2):
+        assert torch.equal(epoch.sort().values, torch.arange(200))
+
+
+def test_a_run_learns(digits):
+    ds = engine.train(config(epochs=12, lr=0.1), digits)
+    majority = np.bincount(digits.test_labels).max() / len(digits.test_labels)
+    assert ds["test_accuracy"].values[0, -1] > 3 * majority
+    assert ds["train_loss"].values[0, -1] < ds["train_loss"].values[0, 0] / 2
+
+
+# What is recorded
+
+
+def test_a_result_follows_the_schema_and_says_what_was_run(digits):
+    run = config(bn_workers=2, seed=5)
+    ds = results.validate(engine.train(run, digits))
+    assert RunConfig.from_dict({name: ds[name].item() for name in run.as_dict()}) == run
+    assert ds["key"].item() == run.key
+    assert ds["data_fingerprint"].item() == digits.fingerprint
+    assert ds["training_examples"].item() == 200
+    assert ds["test_examples"].item() == len(digits.test_labels)
+    assert ds["parameters"].item() == sum(p.numel() for p in models.build("smallnet-4", 10, 1).parameters())
+    assert (ds["engine"].item(), ds["concurrent_runs"].item()) == ("eager", 1.0)
+    assert ds["seconds"].item() > 0
+    assert 400 / ds["seconds"].item() <= ds["images_per_second"].item()
+
+
+def test_a_run_that_diverges_is_a_result_with_nothing_after(digits, tmp_path):
+    ds = engine.train(config(lr=1e30, epochs=4), digits)
+    assert ds["diverged"].item()
+    rows = np.stack([ds[name].values[0] for name in ("train_loss", "test_accuracy", "learning_rate")])
+    ended = int(np.argmin(np.isfinite(rows[0])))  # the first epoch whose loss is not finite
+    assert np.isnan(rows[:, ended + 1 :]).all()
+    assert rows[:, ended + 1 :].size > 0
+    assert np.isfinite(rows[1:, : ended + 1]).all()
+    back = results.load(results.save(ds, tmp_path / "wild.nc"))
+    assert back["diverged"].item() is True
+    assert not engine.train(config(), digits)["diverged"].item()
+
+
+# What is refused
+
+
+def test_a_batch_larger_than_the_data_is_refused_with_both_numbers(digits):
+    with pytest.raises(ValueError, match="batch_size 201 is larger than the 200 training examples of digits"):
+        engine.train(config(batch_size=201), digits)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("name", ["cuda", "cuda:1"])
+def test_a_gpu_that_is_not_there_is_an_error_with_a_remedy(digits, name):
+    with pytest.raises(
+        DeviceError, match=rf"'{name}' was asked for, but torch sees 0 CUDA device\(s\); use cpu or auto"
+    ):
+        engine.train(config(), digits, name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "meta", "cuda:x"])
+def test_an_unknown_device_is_answered_with_the_known_ones(digits, name):
+    with pytest.raises(DeviceError, match=rf"'{name}' is not .*accepted: auto, cpu, cuda, cuda:N"):
+        engine.train(config(), digits, name)
+
+
+def test_an_unknown_subset_is_answered_with_the_known_ones(digits):
+    with pytest.raises(ValueError, match="'filtered' is not known; accepted: full, random"):
+        engine.subset_of(digits, "filtered", {"random": np.ones(200, dtype=bool)})
+
+
+# Several runs at once
+
+MIXED = [config(seed=1), config(batch_size=32, epochs=3), config(arch="smallnet-8"), config(bn_workers=4, epochs=1)]
+
+
+def test_packed_runs_equal_the_same_runs_alone_bit_by_bit(digits):
+    packed = dict(engine.train_many(MIXED, digits, torch.device("cpu"), at_once=3))
+    assert len(packed) == len(MIXED)
+    for run, ds in packed.items():
+        assert same_bits(ds, engine.train(run, digits)), run
+
+
+def test_packed_runs_say_that_they_had_company(digits):
+    packed = dict(engine.train_many(MIXED[:2], digits, torch.device("cpu"), at_once=2))
+    short, long = (packed[run]["concurrent_runs"].item() for run in MIXED[:2])
+    assert short == 2.0
+    assert long == pytest.approx((2 + 2 + 1) / 3)  # alone in its third epoch
+
+
+def test_a_run_that_is_given_up_yields_nothing_and_the_others_finish(digits):
+    given_up = MIXED[1]
+
+    def watch(run: engine.Run, epoch: int) -> None:
+        if run.config == given_up and epoch == 2:
+            raise engine.RunAbandoned
+
+    packed = dict(engine.train_many(MIXED, digits, torch.device("cpu"), at_once=2, watch=watch))
+    assert packed.pop(given_up) is None
+    assert len(packed) == len(MIXED) - 1
+    for run, ds in packed.items():
+        assert same_bits(ds, engine.train(run, digits)), run
+
+
+def test_the_watcher_hears_of_every_epoch_in_order(digits):
+    heard: list[tuple[str, int]] = []
+    list(
+        engine.train_many(
+            MIXED, digits, torch.device("cpu"), watch=lambda run, epoch: heard.append((run.config.key, epoch))
+        )
+    )
+    assert heard == [(run.key, epoch + 1) for run in MIXED for epoch in range(run.epochs)]
+
+
+def test_configs_are_taken_only_as_places_fall_free(digits):
+    taken: list[str] = []
+
+    def configs():
+        for run in MIXED:
+            taken.append(run.key)
+            yield run
+
+    runs = engine.train_many(configs(), digits, torch.device("cpu"), at_once=2)
+    next(runs)
+    assert taken == [run.key for run in MIXED[:2]]
+    assert len(list(runs)) == len(MIXED) - 1
