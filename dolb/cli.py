@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import dolb
-from dolb import claims, gate, pages, publish, recipes, results
+from dolb import claims, figures, gate, pages, publish, recipes, results
 from dolb import data as datasets
 from dolb.training.device import DeviceError
 
@@ -217,11 +217,20 @@ def publish_command(slug: Slug, store: Store = Path("store")) -> None:
 @app.command("pages")
 @_plainly
 def pages_command() -> None:
-    """Write the pages of the book that are made from the claims and the published results."""
+    """Write the pages of the book that are made from the claims and the published results, and the first figure."""
     root = _checkout()
     for path, text in made_pages(root).items():
         path.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {path}")
+    ds = results.load(root / "results" / "batch-size.nc")
+    chart = figures.batch_size_study(
+        claims.curve_cells(ds),
+        claims.judged_curves(ds),
+        claims.reported_accuracies(claims.load(root / "book" / "claims.yml")[1]),
+    )
+    picture = root / "book" / "_static" / "first-figure.png"
+    chart.configure(background="white").save(picture, scale_factor=2)
+    typer.echo(f"wrote {picture}")
 
 
 def made_pages(root: Path) -> dict[Path, str]:

@@ -18,6 +18,7 @@ SCALES = ("published", "demo", "paper")
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 
 BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 20480)
+DISTRIBUTED_FROM = 256  # from here on a batch is the work of eight workers
 
 
 def batch_size(
@@ -37,26 +38,25 @@ def batch_size(
     gradient's batch stays; or ``all``.
     """
     make = _digits_run if scale == "demo" else _cifar10_run
-    distributed_from = 128 if scale == "demo" else 256
     parts = {
         "curve": [
-            make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=8 if size >= distributed_from else 1)
+            make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=8 if size >= DISTRIBUTED_FROM else 1)
             for arch, lr, size, seed in product(
                 archs or (("smallnet-4", "smallnet-8") if scale == "demo" else ("resnet18",)),
                 lrs or ((0.01, 0.1, 0.5) if scale == "demo" else (0.003, 0.01, 0.03, 0.1, 0.3)),
-                batch_sizes or ((8, 32, 128, 512, 1437) if scale == "demo" else BATCH_SIZES),
+                batch_sizes or ((16, 64, 256, 1024, 1437) if scale == "demo" else BATCH_SIZES),
                 seeds or (0,),
             )
         ],
         "shares": [
-            make(arch=arch, lr=lr, batch_size=distributed_from, seed=seed, bn_workers=workers)
+            make(arch=arch, lr=lr, batch_size=DISTRIBUTED_FROM, seed=seed, bn_workers=workers)
             for arch, lr, workers, seed in product(
                 archs or (("smallnet-4",) if scale == "demo" else ("resnet18",)),
                 lrs or ((0.1,) if scale == "demo" else (0.03,)),
                 (1, 8, 32, 64) if scale == "demo" else (1, 2, 4, 8, 16, 32, 64, 128),
                 seeds or ((0,) if scale == "demo" else (0, 1, 2)),
             )
-            if batch_sizes is None or distributed_from in batch_sizes
+            if batch_sizes is None or DISTRIBUTED_FROM in batch_sizes
         ],
     }
     if part not in (*parts, "all"):
@@ -70,7 +70,7 @@ def batch_size(
 
 def _digits_run(*, arch: str, lr: float, batch_size: int, seed: int, bn_workers: int) -> RunConfig:
     return RunConfig(
-        experiment="batch-size", data="digits", arch=arch, lr=lr, batch_size=batch_size, seed=seed, epochs=8,
+        experiment="batch-size", data="digits", arch=arch, lr=lr, batch_size=batch_size, seed=seed, epochs=6,
         bn_workers=bn_workers, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
     )  # fmt: skip
 

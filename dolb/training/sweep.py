@@ -67,6 +67,7 @@ def sweep(
             store = stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
         runs = RunStore(store)
         bar = stack.enter_context(_ProgressBar(wanted.values(), progress))
+        found: dict[str, xr.Dataset] = {}
         todo: list[tuple[datasets.ImageData, list[RunConfig]]] = []
         for (name, subset), members in groups.items():  # whatever can be refused is refused before any training
             data = engine.subset_of(datasets.load(name, data_dir), subset, subsets or {})
@@ -76,9 +77,9 @@ def sweep(
                         f"batch_size {config.batch_size} is larger than the {len(data.train_labels)} training examples "
                         f"of {name} ({subset})"
                     )
-            lacking = [config for config in members if runs.get(config.key, data.fingerprint) is None]
-            bar.skip(config for config in members if config not in lacking)
-            if lacking:
+            found |= {c.key: old for c in members if (old := runs.get(c.key, data.fingerprint)) is not None}
+            bar.skip(config for config in members if config.key in found)
+            if lacking := [config for config in members if config.key not in found]:
                 todo.append((data, lacking))
         if todo:
             runs.check_writable()
@@ -89,11 +90,14 @@ def sweep(
                 lacked = [config for _, lacking in todo for config in lacking]
                 stack.enter_context(workers.helping(helpers, {"configs": lacked, "time_limit": time_limit, **orders}))
         for data, lacking in todo:
-            _fill(runs, lacking, data, where, at_once or 8 if where.type == "cuda" else 1, deadline, bar)
-        found = [ds for key in wanted if (ds := runs.get(key)) is not None]
+            done = _fill(runs, lacking, data, where, at_once or 8 if where.type == "cuda" else 1, deadline, bar)
+            found |= {ds["key"].item(): ds for ds in done}
+        for key in wanted.keys() - found.keys():  # what others ended as time ran out
+            if (ds := runs.get(key)) is not None:
+                found[key] = ds
     if not found:
         raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} runs did")
-    merged = results.merge(found)
+    merged = results.merge(found[key] for key in wanted if key in found)
     merged.attrs["unfinished"] = len(wanted) - len(found)
     return merged
 
@@ -113,8 +117,9 @@ def _fill(
     at_once: int,
     deadline: float | None,
     bar: _ProgressBar,
-) -> None:
+) -> list[xr.Dataset]:
     """Train what is lacking, leave to other processes what they hold, and take over what they leave."""
+    done: list[xr.Dataset] = []
     hopeless: set[tuple[str, int, int]] = set()  # shapes of runs that were put back for lack of time
 
     def late() -> bool:
@@ -144,8 +149,9 @@ def _fill(
                 stack.close()
                 continue
             waiting.remove(config)
-            if runs.get(config.key, data.fingerprint) is not None:
+            if (by_others := runs.get(config.key, data.fingerprint)) is not None:
                 stack.close()
+                done.append(by_others)
                 bar.skip([config])
                 continue
             claims[config.key] = stack
@@ -157,6 +163,7 @@ def _fill(
             for config, ds in engine.train_many(claimed(), data, device, at_once=at_once, watch=watch):
                 if ds is not None:
                     runs.put(ds)
+                    done.append(ds)
                 claims.pop(config.key).close()
             waiting = [config for config in waiting if _shape(config) not in hopeless]
             if waiting and len(waiting) == before:
@@ -164,6 +171,7 @@ def _fill(
     finally:
         for stack in claims.values():
             stack.close()
+    return done
 
 
 def _shape(config: RunConfig) -> tuple[str, int, int]:

@@ -1,0 +1,1 @@
+"""Profiling: where the time of training goes, measured and simulated."""

@@ -1,0 +1,159 @@
+"""The time of a step: programs timed side by side, kept as results, compared with intervals."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb import results
+
+Step = Callable[[], float]  # does one step and returns its loss
+
+CONFIDENCE = 0.95
+# Losses of the first steps may differ by this much, relatively. The second and third follow from gradients and updates,
+# so a program that leaves something out is refused. Later losses are not compared: rounding in another order, as two
+# memory layouts of stock torch have it, starts at 1e-7 and grows to some percent within ten steps.
+TOLERANCE, CHECKED_STEPS = 1e-3, 3
+_SAME = ["benchmark", "device", "arch", "batch_size"]
+
+
+class Disagreement(RuntimeError):
+    """Programs that should do the same step have different losses, so their times must not be compared."""
+
+
+def time_programs(
+    programs: Mapping[str, Step],
+    about: Mapping[str, Any],
+    *,
+    repeats: int = 10,
+    steps: int = 5,
+    warmup: int = 2,
+    seed: int = 0,
+) -> xr.Dataset:
+    """Time the programs step by step, in a random order each time, so that whatever slows the machine slows all alike.
+
+    Parameters
+    ----------
+    programs
+        Functions by name; each call does one training step and returns its loss.
+    about
+        What else is known of every program, by names of the schema, with at least ``batch_size``.
+    repeats, steps
+        The time of a repetition is the median over its steps.
+    warmup
+        Steps of each program before the first that counts.
+
+    Raises
+    ------
+    Disagreement
+        If a program's losses of the first steps differ from the first program's by more than ``TOLERANCE``.
+    """
+    rng = np.random.default_rng(seed)
+    losses: dict[str, list[float]] = {name: [] for name in programs}
+
+    def seconds() -> dict[str, float]:
+        taken = {}
+        for name in rng.permutation(list(programs)):
+            start = time.perf_counter()
+            loss = programs[name]()
+            taken[str(name)] = time.perf_counter() - start
+            losses[name].append(loss)
+        return taken
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(warmup):
+            seconds()
+        tables = [pd.DataFrame([seconds() for _ in range(steps)]) for _ in range(repeats)]
+    finally:
+        gc.enable()
+    _check(losses)
+    rows = [
+        {"program": name, "repeat": repeat, "step_seconds": float(table[name].median())}
+        for repeat, table in enumerate(tables)
+        for name in programs
+    ]
+    return _dataset(pd.DataFrame(rows), about)
+
+
+def _check(losses: Mapping[str, Sequence[float]]) -> None:
+    reference, *others = losses
+    expected = np.array(losses[reference][:CHECKED_STEPS])
+    for name in others:
+        apart = np.abs(np.array(losses[name][:CHECKED_STEPS]) - expected) / np.abs(expected)
+        if not (apart <= TOLERANCE).all():  # a loss that is no number is refused as well
+            step = int(np.argmin(apart <= TOLERANCE))
+            raise Disagreement(
+                f"at step {step + 1} the loss of {name!r} is {losses[name][step]:.6g} and that of {reference!r} is "
+                f"{expected[step]:.6g}; a relative difference up to {TOLERANCE:g} is accepted"
+            )
+
+
+def _dataset(frame: pd.DataFrame, about: Mapping[str, Any]) -> xr.Dataset:
+    frame = frame.assign(images_per_second=about["batch_size"] / frame["step_seconds"], **about)
+    columns = {str(name): ("run", np.array(frame[name].tolist())) for name in frame}
+    coords = {name for name in columns if results.SCHEMA[name].role in ("config", "benchmark")} - {"step_seconds"}
+    return results.describe(xr.Dataset(columns).set_coords(sorted(coords)))
+
+
+def replace(before: xr.Dataset | None, measured: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Return ``before`` with the new measurements, in place of its rows of the same benchmark, device and network."""
+    parts = list(measured)
+    if before is not None:
+        new = {row for ds in measured for row in _names(ds)}
+        kept = [position for position, row in enumerate(_names(before)) if row not in new]
+        parts.insert(0, before.isel(run=kept))
+    return results.describe(xr.concat(parts, "run", data_vars="all", coords="all", join="outer"))
+
+
+def _names(ds: xr.Dataset) -> list[tuple]:
+    return list(zip(*(ds[name].to_numpy().tolist() for name in _SAME), strict=True))
+
+
+def compare(ds: xr.Dataset, baseline: str, draws: int = 10_000) -> pd.DataFrame:
+    """Return a row per program, network and batch size: images per second, and how many times faster than ``baseline``.
+
+    Both are of the median over repetitions, with 95% bootstrap intervals over repetitions. Programs of one repetition
+    are resampled together: what slowed the machine meanwhile slowed both sides of the ratio.
+    """
+    names = [*_SAME, "program", "repeat", "step_seconds"]
+    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    rows = []
+    for values, group in frame.groupby(_SAME, sort=True):
+        same: dict[str, Any] = dict(zip(_SAME, values, strict=True))
+        seconds = {str(name): part.sort_values("repeat")["step_seconds"].to_numpy() for name, part in _programs(group)}
+        if baseline not in seconds:
+            raise ValueError(f"program {baseline!r} was not timed; accepted: {', '.join(seconds)}")
+        repeats = len(seconds[baseline])
+        picks = np.random.default_rng(0).integers(repeats, size=(draws, repeats))
+        drawn = {name: np.median(times[picks], axis=1) for name, times in seconds.items()}
+        for name, times in seconds.items():
+            speeds = np.quantile(same["batch_size"] / drawn[name], tails)
+            ratios = np.quantile(drawn[baseline] / drawn[name], tails)
+            rows.append(
+                {
+                    **same,
+                    "program": name,
+                    "milliseconds": 1e3 * float(np.median(times)),
+                    "images_per_second": same["batch_size"] / float(np.median(times)),
+                    "low": speeds[0],
+                    "high": speeds[1],
+                    "ratio": float(np.median(seconds[baseline]) / np.median(times)),
+                    "ratio_low": ratios[0],
+                    "ratio_high": ratios[1],
+                    "repeats": repeats,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _programs(group: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    yield from group.groupby("program", sort=False)  # in the order in which they were given

@@ -1,0 +1,118 @@
+"""Programs that do the same training step, to be timed side by side: plain PyTorch loops and this package's engine.
+
+All start from the same weights, see the same batches and make the same updates, so their losses must agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from dolb import models, results
+from dolb.augment import DeviceImages
+from dolb.data import ImageData
+from dolb.training import engine
+from dolb.training.config import RunConfig
+
+Step = Callable[[], float]  # does one step and returns its loss
+
+BENCHMARK = "training step on a CPU"
+BASELINE = "stock torch"
+BATCHES = 8  # batches in an epoch, after which they come again in the same order
+CIFAR10 = (32, 32, 3)
+
+
+def training_step(
+    arch: str, batch_size: int, image_shape: tuple[int, int, int] = CIFAR10
+) -> tuple[dict[str, Step], dict[str, Any]]:
+    """Return programs that each do the training step of a network on this CPU, by name, and what they have in common.
+
+    The images are random, in the shape of CIFAR-10 unless said otherwise: the time of a step does not depend on what
+    is in them, and nothing has to be downloaded.
+    """
+    data = _random_images(BATCHES * batch_size, image_shape)
+    config = RunConfig(arch=arch, data=data.name, batch_size=batch_size, lr=1e-3, augment="none", epochs=1000)
+    train, test = engine.on_device(data, torch.device("cpu"))
+    run = engine.Run(config, data, train, test, torch.device("cpu"), graph=False)
+    run._load_draws(0)
+    programs = {
+        BASELINE: _plain_loop(config, train, run.order, torch.contiguous_format),
+        f"{BASELINE}, channels_last": _plain_loop(config, train, run.order, torch.channels_last),
+        "dolb": _engine_step(run),
+    }
+    about = {
+        "benchmark": BENCHMARK,
+        **{name: getattr(config, name) for name in ("arch", "batch_size", "data", "optimizer", "precision")},
+        **results.provenance(
+            torch_version=str(torch.__version__),
+            device=_cpu_in_words(),
+            engine="eager",
+            data_fingerprint=data.fingerprint,
+        ),
+    }
+    return programs, about
+
+
+def _random_images(count: int, shape: tuple[int, int, int]) -> ImageData:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+    labels = rng.integers(0, 10, count)
+    fingerprint = hashlib.sha256(images.tobytes() + labels.astype("<i8").tobytes()).hexdigest()
+    channels = shape[2]
+    classes = tuple(map(str, range(10)))
+    # One test image, because there must be some; nothing is evaluated.
+    return ImageData(
+        "random", images, labels, images[:1], labels[:1], classes, fingerprint, (0.5,) * channels, (0.3,) * channels
+    )
+
+
+def _plain_loop(config: RunConfig, train: DeviceImages, order: torch.Tensor, layout: torch.memory_format) -> Step:
+    """Return the step as anyone would write it, with the images normalised beforehand."""
+    network = models.initialize(config.arch, 10, train.channels, 1, config.seed)
+    network = network.to(memory_format=layout).train()  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(network.parameters(), lr=config.lr, momentum=config.momentum)
+    images = train.centre(0, len(train)).contiguous(memory_format=layout)
+    batches = itertools.cycle(order.split(config.batch_size))
+
+    def step() -> float:
+        index = next(batches)
+        loss = F.cross_entropy(network(images[index].contiguous(memory_format=layout)), train.labels[index])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def _engine_step(run: engine.Run) -> Step:
+    """Return the engine's own step; where an epoch would end, its batches come again without an evaluation."""
+
+    def step() -> float:
+        if run.cursor.item() == run.count:
+            run.cursor.zero_()
+        run._launch(run.config.batch_size)
+        loss = run.loss_sum.item() / run.config.batch_size
+        run.loss_sum.zero_()
+        return loss
+
+    return step
+
+
+def _cpu_in_words() -> str:
+    try:
+        said = subprocess.run(["lscpu"], capture_output=True, text=True, env={"LC_ALL": "C"}, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        said = ""
+    found = re.search(r"^Model name:\s*(.+)$", said, flags=re.MULTILINE)
+    model = found[1].strip() if found else platform.processor()
+    return ", ".join(filter(None, [f"CPU {platform.machine()}", model, f"{torch.get_num_threads()} threads"]))

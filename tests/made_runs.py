@@ -1,0 +1,36 @@
+"""Runs made for tests: Datasets with every name of the schema and accuracies that a test chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from dolb import results
+from dolb.training.config import RunConfig
+
+BLANKS = {"text": "something", "int": 1, "float": 0.5, "bool": False}
+
+
+def made_run(accuracy=(0.5,), test_examples=10_000, diverged=False, **changes) -> xr.Dataset:
+    """Make the Dataset of one run whose test accuracy has these values by epoch."""
+    config = RunConfig(**{"experiment": "batch-size", "epochs": len(accuracy)} | changes)
+    needed = {name: results.SCHEMA[name] for name in results.REQUIRED["epoch"]}
+    run = {name: BLANKS[variable.kind] for name, variable in needed.items() if variable.dims == ("run",)}
+    run |= config.as_dict() | {
+        "key": config.key,
+        "source": "measured",
+        "data_fingerprint": "sha256:made",
+        "diverged": diverged,
+        "test_examples": test_examples,
+        "training_examples": 50_000,
+    }
+    series = {name: np.array(accuracy) for name, variable in needed.items() if variable.dims == ("run", "epoch")}
+    return results.run_dataset(run, series)
+
+
+def made_curve(accuracies: dict[int, float], **changes) -> list[xr.Dataset]:
+    """Make one run per batch size, each with that accuracy; batches of 256 and more as eight workers' work."""
+    return [
+        made_run((value,) * 5, batch_size=size, bn_workers=8 if size >= 256 else 1, **changes)
+        for size, value in accuracies.items()
+    ]
