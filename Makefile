@@ -15,7 +15,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book test test-gpu lint lock environment clean browser
+.PHONY: help env book pages test test-gpu lint lock environment clean browser
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ env: .venv/.stamp ## Make .venv with the exact versions of requirements.lock
 
 book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|paper)
 	.venv/bin/dolb book --scale $(SCALE)
+
+pages: .venv/.stamp ## Renew the pages and the picture that are made from the claims and the results
+	.venv/bin/dolb pages
 
 test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(PY) -m pytest $(ARGS)
