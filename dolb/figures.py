@@ -71,7 +71,7 @@ def accuracy_by_batch_size(cells: pd.DataFrame, reported: Sequence[Mapping[str, 
         .encode(x=x, y=y, tooltip=theirs),
     )
     archs = list(dict.fromkeys(cells["arch"]))
-    width = 360 if len(archs) == 1 else 260
+    width = 340 if len(archs) == 1 else 250
     return layers.properties(width=width, height=300).facet(column=alt.Column("arch:N", title=None, sort=archs))
 
 
@@ -106,7 +106,7 @@ def preferred_batch_size(preferred: pd.DataFrame) -> Panel:
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         base.mark_rule(strokeWidth=6).encode(y=alt.Y("smallest:Q"), y2="largest:Q", opacity=alt.value(0.35)),
         base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
-    ).properties(width=190, height=300)
+    ).properties(width=175, height=300)
 
 
 def batch_size_study(
@@ -115,6 +115,41 @@ def batch_size_study(
     """Draw accuracy against batch size, and the preferred batch size by learning rate beside it."""
     left, right = accuracy_by_batch_size(cells, reported), preferred_batch_size(preferred)
     return alt.hconcat(left, right, spacing=30, title=title).resolve_scale(color="independent", opacity="independent")
+
+
+def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
+    """Draw the accuracy of a whole run against its updates and its device time: a line per rate, a point per batch size.
+
+    ``cells`` has arch, lr, batch_size, accuracy, updates, device_seconds.
+    """
+    rates = sorted(cells["lr"].unique())
+    selection = alt.selection_point(fields=["lr"], bind="legend")
+    y = alt.Y("accuracy:Q", title="test accuracy").axis(format=".0%").scale(zero=False)
+    tooltip = [
+        alt.Tooltip("arch:N", title="network"),
+        alt.Tooltip("batch_size:Q", title="batch size", format=","),
+        alt.Tooltip("lr:Q", title="learning rate"),
+        alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
+        alt.Tooltip("updates:Q", title="updates", format=","),
+        alt.Tooltip("device_seconds:Q", title="device seconds", format=",.1f"),
+    ]
+    base = alt.Chart(cells).encode(
+        y=y,
+        color=alt.Color("lr:O", title="learning rate (click)", legend=ABOVE).scale(
+            domain=rates, range=COLOURS[: len(rates)]
+        ),
+        detail="arch:N",
+        order="batch_size:Q",
+        opacity=alt.condition(selection, alt.value(1.0), alt.value(0.12)),
+    )
+    panels = []
+    for column, label in (("updates", "updates in the run"), ("device_seconds", "device seconds of the run")):
+        x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False, padding=12).axis(format="~s", grid=False)
+        lines = base.mark_line(strokeWidth=2).encode(x=x)
+        points = base.mark_point(filled=True, size=55).encode(x=x, tooltip=tooltip)
+        first = lines if panels else lines.add_params(selection)  # one selection, which both panels follow
+        panels.append(alt.layer(first, points).properties(width=270, height=260))
+    return alt.hconcat(*panels, title=title)
 
 
 def accuracy_by_share(cells: pd.DataFrame, title: str = "") -> Panel:
@@ -150,7 +185,7 @@ def step_speed(cells: pd.DataFrame, title: str = "") -> alt.FacetChart:
     """Draw images per second by program, a panel for each network and batch size, with intervals and ratios.
 
     ``cells`` has arch, batch_size, program, milliseconds, images_per_second, low, high, ratio, ratio_low, ratio_high,
-    repeats; ratios are to the first program, which is the slowest a reader would otherwise use.
+    repeats; ratios are to the first program.
     """
     program = alt.selection_point(fields=["program"], bind="legend")
     programs = list(dict.fromkeys(cells["program"]))
@@ -179,12 +214,7 @@ def step_speed(cells: pd.DataFrame, title: str = "") -> alt.FacetChart:
         tooltip=tooltip,
     )
     intervals = base.mark_rule(strokeWidth=1.5).encode(x=alt.X("low:Q", title="images per second"), x2="high:Q")
-    labels = base.mark_text(align="left", dx=6, fontWeight="bold").encode(
-        x=alt.X("high:Q"), text=alt.Text("label:N")
-    ).transform_calculate(label="format(datum.ratio, '.1f') + '\u00d7'")  # fmt: skip
-    return (
-        alt.layer(bars.add_params(program), intervals, labels)
-        .properties(width=520, height=78)
-        .facet(row=alt.Row("panel:N", title=None, sort=list(dict.fromkeys(panels))).header(labelAngle=0, labelAlign="left"))
-        .properties(title=title)
-    )  # fmt: skip
+    labels = base.transform_calculate(label="format(datum.ratio, '.1f') + '×'").mark_text(align="left", dx=6)
+    row = alt.Row("panel:N", title=None, sort=list(dict.fromkeys(panels))).header(labelAngle=0, labelAlign="left")
+    layers = alt.layer(bars.add_params(program), intervals, labels.encode(x="high:Q", text="label:N"))
+    return layers.properties(width=500, height=78).facet(row=row).properties(title=title)

@@ -23,10 +23,11 @@ def select(ds: xr.Dataset, keys: Iterable[str]) -> xr.Dataset:
 
 
 def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
-    """Return a row per run with ``accuracy``, the mean over its last epochs, and the number of ``updates``.
+    """Return a row per run with ``accuracy``, the mean over its last epochs, its ``updates`` and ``device_seconds``.
 
     With a constant rate the accuracy jumps from epoch to epoch, and the mean over a few epochs tells more than the
-    last one. A run that diverged has the accuracy it had in the epoch in which it did.
+    last one. A run that diverged has the accuracy it had in the epoch in which it did. Device seconds are the run's
+    share of the time in which it had the device with others.
     """
     names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
@@ -34,6 +35,7 @@ def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
     rows = [row[np.isfinite(row)] for row in series]
     window = np.where(frame["diverged"], 1, last)
     frame["accuracy"] = [float(row[-width:].mean()) for row, width in zip(rows, window, strict=True)]
+    frame["device_seconds"] = frame["seconds"] / frame["concurrent_runs"]
     frame["updates"] = frame["epochs"] * np.ceil(frame["training_examples"] / frame["batch_size"]).astype(int)
     return frame
 
@@ -55,10 +57,14 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         else:
             half = _Z * float(np.sqrt(mean * (1 - mean) / group["test_examples"].iloc[0]))
             interval = "of the test set, one seed"
-        extra = {"diverged": int(group["diverged"].sum()), "updates": int(group["updates"].iloc[0])}
+        extra = {
+            "diverged": int(group["diverged"].sum()),
+            "updates": int(group["updates"].iloc[0]),
+            "device_seconds": float(group["device_seconds"].mean()),
+        }
         key = dict(zip(by, values, strict=True))
-        rows.append({**key, "accuracy": mean, "low": mean - half, "high": mean + half, "n": n, **extra})
-        rows[-1]["interval"] = interval
+        bounds = {"accuracy": mean, "low": mean - half, "high": mean + half, "n": n, "interval": interval}
+        rows.append({**key, **bounds, **extra})
     return pd.DataFrame(rows)
 
 

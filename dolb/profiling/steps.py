@@ -113,6 +113,20 @@ def replace(before: xr.Dataset | None, measured: Sequence[xr.Dataset]) -> xr.Dat
     return results.describe(xr.concat(parts, "run", data_vars="all", coords="all", join="outer"))
 
 
+def select(
+    ds: xr.Dataset, benchmark: str, archs: Sequence[str] | None = None, batch_sizes: Sequence[int] | None = None
+) -> xr.Dataset:
+    """Keep the rows of one benchmark, and of these networks and batch sizes; None is all there are."""
+    wanted: dict[str, Sequence | None] = {"benchmark": [benchmark], "arch": archs, "batch_size": batch_sizes}
+    kept = np.ones(ds.sizes["run"], dtype=bool)
+    for name, values in wanted.items():
+        if values is not None:
+            kept &= np.isin(ds[name].to_numpy(), list(values))
+    if not kept.any():
+        raise ValueError(f"no measurement of {wanted}; there are: {sorted(set(_names(ds)))}")
+    return ds.isel(run=kept)
+
+
 def _names(ds: xr.Dataset) -> list[tuple]:
     return list(zip(*(ds[name].to_numpy().tolist() for name in _SAME), strict=True))
 

@@ -1,0 +1,121 @@
+"""The engine's step on a CPU is faster than stock torch's and does the same arithmetic; anyone can measure it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dolb import results
+from dolb.profiling import steps
+from dolb.training import programs
+
+PROGRAMS = ["stock torch", "stock torch, channels_last", "dolb"]
+DIGITS = (8, 8, 1)
+ABOUT = {"benchmark": "toy", "arch": "none", "batch_size": 10, "device": "this"}
+on_arm = pytest.mark.skipif(
+    platform.machine() not in ("aarch64", "arm64"), reason="elsewhere the engine changes nothing"
+)
+
+
+def run_benchmark(repo_root, output, *arguments):
+    command = [sys.executable, "benchmarks/cpu_step.py", "--output", output, "--arch", "smallnet-4"]
+    command += ["--image-shape", *DIGITS, "--repeats", 2, "--steps", 2, *arguments]
+    return subprocess.run(list(map(str, command)), cwd=repo_root, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def measured(repo_root, tmp_path_factory):
+    """Where two batch sizes were measured, and what the program said."""
+    path = tmp_path_factory.mktemp("benchmark") / "b.nc"
+    done = run_benchmark(repo_root, path, "--batch-sizes", 4, 8)
+    assert done.returncode == 0, done.stderr
+    return path, done.stdout
+
+
+def test_the_program_prints_ratios_and_saves_a_valid_file(measured):
+    path, said = measured
+    assert all(name in said for name in (*PROGRAMS, "ratio_low"))
+    ds = results.load(path)  # validates
+    assert ds.sizes["run"] == len(PROGRAMS) * 2 * 2  # sizes and repeats
+    assert set(ds["program"].values) == set(PROGRAMS)
+    np.testing.assert_allclose(ds["images_per_second"], ds["batch_size"] / ds["step_seconds"])
+
+
+def test_a_later_run_replaces_its_own_rows_and_keeps_the_others(repo_root, measured, tmp_path):
+    path = shutil.copy(measured[0], tmp_path)
+    assert run_benchmark(repo_root, path, "--batch-sizes", 8).returncode == 0
+    before, after = results.load(measured[0]), results.load(path)
+    kept, renewed = (
+        [steps.select(ds, programs.BENCHMARK, batch_sizes=[size]) for ds in (before, after)] for size in (4, 8)
+    )
+    assert kept[0].equals(kept[1])
+    assert renewed[0].sizes == renewed[1].sizes
+    assert not renewed[0]["step_seconds"].equals(renewed[1]["step_seconds"])
+
+
+@pytest.mark.parametrize("arch", ["smallnet-4", "smallnet-8"])
+def test_programs_that_are_compared_have_the_same_losses(arch):
+    timed, _ = programs.training_step(arch, 16, DIGITS)
+    losses = {
+        name: [step() for _ in range(programs.BATCHES + 2)] for name, step in timed.items()
+    }  # into a second epoch
+    assert list(losses) == PROGRAMS
+    for name in PROGRAMS[1:]:
+        np.testing.assert_allclose(losses[name], losses["stock torch"], rtol=steps.TOLERANCE, err_msg=name)
+
+
+@pytest.mark.parametrize("wrong", [1.01, float("nan")])
+def test_programs_with_other_losses_are_not_compared(wrong):
+    with pytest.raises(steps.Disagreement, match=r"loss of 'other' .* and that of 'one' is 1"):
+        steps.time_programs({"one": lambda: 1.0, "other": lambda: wrong}, ABOUT, repeats=1, steps=1)
+
+
+def test_ratios_are_of_medians_and_their_interval_lies_within_the_repeats():
+    slow, fast = [4.0, 5.0, 9.0, 4.0, 6.0], [1.0, 1.0, 2.0, 1.0, 1.0]
+    ds = results.validate(benchmark_of({"slow": slow, "fast": fast}))
+    cells = steps.compare(ds, "slow").set_index("program")
+    assert cells.loc["fast", "ratio"] == 5.0 / 1.0
+    assert cells.loc["fast", "images_per_second"] == ABOUT["batch_size"] / 1.0
+    assert 4.0 <= cells.loc["fast", "ratio_low"] <= 5.0 <= cells.loc["fast", "ratio_high"] <= 6.0
+    assert list(cells.loc["slow", ["ratio", "ratio_low", "ratio_high"]]) == [1.0, 1.0, 1.0]
+
+
+def benchmark_of(seconds):
+    about = ABOUT | {
+        "precision": "fp32",
+        "torch_version": "0",
+        "dolb_version": "0",
+        "commit": "0",
+        "source": "measured",
+    }
+    rows = [
+        {"program": name, "repeat": repeat, "step_seconds": value, "images_per_second": about["batch_size"] / value}
+        for name, values in seconds.items()
+        for repeat, value in enumerate(values)
+    ]
+    columns = {name: ("run", np.array([{**about, **row}[name] for row in rows])) for name in {**about, **rows[0]}}
+    return xr.Dataset(columns)
+
+
+def test_the_published_step_of_resnet18_at_batch_32_is_at_least_three_times_faster(repo_root):
+    ds = results.load(repo_root / "results" / "benchmarks.nc")
+    cells = steps.compare(steps.select(ds, programs.BENCHMARK, ["resnet18"], [32]), programs.BASELINE)
+    ours = cells[cells["program"] == "dolb"]
+    assert len(ours)
+    assert (ours["ratio_low"] >= 3).all()  # with the lower end of its 95% interval
+
+
+@on_arm
+@pytest.mark.slow
+def test_the_engine_is_faster_here_and_now():
+    """A loose bound on few steps, because other work on the machine may slow either side."""
+    timed, about = programs.training_step("resnet18", 32)
+    pair = {name: timed[name] for name in ("stock torch", "dolb")}
+    cells = steps.compare(steps.time_programs(pair, about, repeats=2, steps=2, warmup=1), programs.BASELINE)
+    assert cells.set_index("program").loc["dolb", "ratio"] > 1.5
