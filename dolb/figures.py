@@ -118,7 +118,7 @@ def batch_size_study(
 
 
 def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
-    """Draw the accuracy of a whole run against its updates and its device time: a line per rate, a point per batch size.
+    """Draw the accuracy of whole runs against their updates and device time: a line per rate, a point per batch size.
 
     ``cells`` has arch, lr, batch_size, accuracy, updates, device_seconds.
     """
@@ -142,7 +142,7 @@ def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
         order="batch_size:Q",
         opacity=alt.condition(selection, alt.value(1.0), alt.value(0.12)),
     )
-    panels = []
+    panels: list[Panel] = []
     for column, label in (("updates", "updates in the run"), ("device_seconds", "device seconds of the run")):
         x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False, padding=12).axis(format="~s", grid=False)
         lines = base.mark_line(strokeWidth=2).encode(x=x)
