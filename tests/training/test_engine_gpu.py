@@ -51,7 +51,8 @@ def test_packed_runs_equal_the_same_runs_alone(images):
     packed = dict(engine.train_many(configs, images, torch.device("cuda"), at_once=3))
     assert len(packed) == 4
     for run, ds in packed.items():
-        np.testing.assert_allclose(ds["train_loss"], alone[run.key]["train_loss"], rtol=FP32_TOLERANCE)
+        for name in ("train_loss", "test_loss", "test_accuracy", "learning_rate"):
+            np.testing.assert_array_equal(ds[name], alone[run.key][name], err_msg=name)
 
 
 def test_the_gpu_follows_the_cpu(images):
@@ -69,10 +70,21 @@ def test_a_diverging_run_ends_as_a_result_beside_a_healthy_one(images):
     assert np.isfinite(healthy["train_loss"]).all()
 
 
-def test_bf16_learns_as_fp32_does(images):
-    fp32 = engine.train(config(epochs=8), images, "cuda")
-    bf16 = engine.train(config(epochs=8, precision="bf16"), images, "cuda")
-    assert abs(float(fp32["test_accuracy"][0, -1]) - float(bf16["test_accuracy"][0, -1])) < 0.1
+def test_bf16_computes_the_loss_of_fp32_up_to_rounding(images):
+    """With one batch an epoch, the first epoch's loss is that of the initial weights, before trajectories part."""
+    fp32, bf16 = (
+        engine.train(config(epochs=1, batch_size=1000, precision=precision), images, "cuda")["train_loss"].item()
+        for precision in ("fp32", "bf16")
+    )
+    assert fp32 != bf16
+    assert bf16 == pytest.approx(fp32, rel=0.02)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_learns_in_either_precision(images, precision):
+    """Losses on so few images jump from epoch to epoch, so the best epoch counts, against knowing nothing."""
+    ds = engine.train(config(epochs=8, lr=0.005, augment="none", precision=precision), images, "cuda")
+    assert ds["train_loss"].min().item() < np.log(images.num_classes) / 2
 
 
 def test_peak_memory_of_a_run_is_recorded(images):
