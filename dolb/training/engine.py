@@ -312,12 +312,13 @@ def train_many(
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     """
     graph = device.type == "cuda" if graph is None else graph
-    train, test = on_device(data, device)
+    images: tuple[DeviceImages, DeviceImages] | None = None
     waiting = iter(configs)
     active: list[tuple[Run, Iterator[int | None]]] = []
     while True:
         while len(active) < at_once and (config := next(waiting, None)) is not None:
-            run = Run(config, data, train, test, device, graph)
+            images = images or on_device(data, device)  # not before there is a run: others may hold them all
+            run = Run(config, data, *images, device, graph)
             active.append((run, run.steps()))
         if not active:
             return
