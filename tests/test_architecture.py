@@ -32,7 +32,9 @@ ARROWS = {
     "dolb.data": {"dolb.cifar10", "dolb.images"},
     # How a file of results is written whole and found damaged; `results` alone uses it.
     "dolb.sealed": set(),
-    "dolb.results": {"dolb", "dolb.sealed"},
+    # The names that results may have; the rest of dolb sees them through `results`.
+    "dolb.schema": set(),
+    "dolb.results": {"dolb", "dolb.sealed", "dolb.schema"},
     **{room: {"dolb", room} | LEAVES for room in ROOMS},
     "dolb.recipes": CONFIGS,
     **READERS,

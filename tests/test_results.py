@@ -356,3 +356,11 @@ def test_the_commit_is_that_of_the_checkout(monkeypatch, commit_unknown_yet, rep
     git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repo_root, capture_output=True, text=True)
     expected = git.stdout.strip() if git.returncode == 0 else "unknown"
     assert results.commit().removesuffix("+changes") == expected
+
+
+@pytest.mark.parametrize("slug", ["batch-size", "benchmarks"])
+def test_a_file_reads_as_xarray_itself_would_read_it(repo_root, slug):
+    path = repo_root / "results" / f"{slug}.nc"
+    theirs = xr.load_dataset(path, engine="h5netcdf")
+    xr.testing.assert_equal(results.load(path), theirs)
+    assert set(results.load(path).coords) == set(theirs.coords)

@@ -1,0 +1,193 @@
+"""The schema of results: the only names allowed, where they live, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+
+class SchemaError(ValueError):
+    """A Dataset that does not follow the schema; the message lists every fault."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One name of the schema: where it lives, what kind of value it holds, and what it means."""
+
+    dims: tuple[str, ...]
+    kind: str  # "text", "int", "float" or "bool"
+    meaning: str
+    unit: str = ""
+    role: str = "measured"  # "config", "measured", "provenance" or "benchmark"
+
+
+def _on(dims: tuple[str, ...], role: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Variable]:
+    return {name: Variable(dims, kind, meaning, "".join(unit), role) for name, (kind, meaning, *unit) in rows.items()}
+
+
+SCHEMA: dict[str, Variable] = {
+    **_on(
+        ("run",),
+        "config",
+        {
+            "experiment": ("text", "slug of the experiment the run belongs to"),
+            "data": ("text", "name of the data set"),
+            "subset": ("text", "which training examples were used; `full` is all"),
+            "arch": ("text", "name of the network"),
+            "batch_size": ("int", "global batch size: examples in one update", "examples"),
+            "lr": ("float", "base learning rate, before scaling with the batch"),
+            "lr_scaling": ("text", "how the rate grows with the batch: none, linear, sqrt"),
+            "base_batch_size": ("int", "batch size at which scaling leaves the rate as it is", "examples"),
+            "warmup_epochs": ("float", "length of the gradual warmup", "epochs"),
+            "decay": ("text", "how the rate falls after warmup"),
+            "optimizer": ("text", "update rule"),
+            "momentum": ("float", "momentum coefficient"),
+            "weight_decay": ("float", "L2 coefficient"),
+            "label_smoothing": ("float", "share of the target spread over all classes"),
+            "epochs": ("int", "passes over the training set", "epochs"),
+            "bn_workers": ("int", "shares of the batch over which batch-norm statistics are taken"),
+            "augment": ("text", "random changes to training images"),
+            "precision": ("text", "arithmetic of the network: fp32, or bf16 with fp32 weights"),
+            "seed": ("int", "seed of initial weights, order and augmentation"),
+        },
+    ),
+    **_on(
+        ("run",),
+        "measured",
+        {
+            "diverged": ("bool", "the training loss stopped being finite; the run was ended there"),
+            "images_per_second": ("float", "training throughput of this run, evaluation left out", "images/s"),
+            "seconds": ("float", "wall-clock time of training and evaluation, set-up left out", "s"),
+            "peak_memory_bytes": ("int", "peak memory: of the device per run, or of the process on a CPU", "bytes"),
+            "concurrent_runs": ("float", "runs on the device meanwhile, this one counted, mean over epochs"),
+            "parameters": ("int", "trainable parameters of the network"),
+            "training_examples": ("int", "examples in the training set after the subset was taken", "examples"),
+            "test_examples": ("int", "examples in the test set", "examples"),
+        },
+    ),
+    **_on(
+        ("run",),
+        "provenance",
+        {
+            "key": ("text", "hash of the config fields that differ from their defaults"),
+            "dolb_version": ("text", "version of this package"),
+            "commit": ("text", "commit of this package"),
+            "torch_version": ("text", "version of torch"),
+            "device": ("text", "name of the device"),
+            "engine": ("text", "how steps were run: eager, or graph for captured CUDA graphs"),
+            "world_size": ("int", "processes that trained together"),
+            "data_fingerprint": ("text", "sha256 of the training and test examples"),
+            "source": ("text", "measured or simulated"),
+        },
+    ),
+    **_on(
+        ("run",),
+        "benchmark",
+        {
+            "benchmark": ("text", "what is timed, such as `training step`"),
+            "program": ("text", "which implementation was timed"),
+            "repeat": ("int", "number of the repetition, from 0"),
+            "step_seconds": ("float", "wall-clock time of one step, median over the steps of the repetition", "s"),
+        },
+    ),
+    **_on(
+        ("run", "epoch"),
+        "measured",
+        {
+            "train_loss": ("float", "mean training loss over the epoch, as the weights moved", "nats"),
+            "test_loss": ("float", "mean test loss after the epoch", "nats"),
+            "test_accuracy": ("float", "share of test examples classified correctly after the epoch, 0 to 1"),
+            "learning_rate": ("float", "rate of the last update of the epoch"),
+        },
+    ),
+    **_on(
+        ("example",),
+        "measured",
+        {
+            "label": ("int", "class of the example"),
+            "keep": ("bool", "the example stays in the training set"),
+            "x": ("float", "first coordinate on the map"),
+            "y": ("float", "second coordinate on the map"),
+        },
+    ),
+    **_on(
+        ("event",),
+        "measured",
+        {
+            "rank": ("int", "process"),
+            "lane": ("text", "track of the event: compute, communication, negotiation, ..."),
+            "name": ("text", "what ran"),
+            "start_us": ("float", "start", "us"),
+            "end_us": ("float", "end", "us"),
+            "bytes": ("int", "bytes moved", "bytes"),
+        },
+    ),
+}
+
+_PROVENANCE = ("dolb_version", "commit", "torch_version", "device", "source")
+
+# What a Dataset must hold, by the dimension or name that tells what it is; a Dataset may be several of these.
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "epoch": tuple(
+        name
+        for name, variable in SCHEMA.items()
+        if variable.dims in (("run",), ("run", "epoch")) and variable.role != "benchmark"
+    ),
+    "benchmark": ("program", "repeat", "arch", "batch_size", "precision", "images_per_second", *_PROVENANCE),
+    "example": ("label", "keep"),
+    "event": ("rank", "lane", "name", "start_us", "end_us"),
+}
+_KINDS = {"text": "UOTS", "int": "iu", "float": "f", "bool": "b"}
+
+
+def validate(ds: xr.Dataset) -> xr.Dataset:
+    """Return ``ds`` unchanged if it follows the schema, else raise a ``SchemaError`` with every fault."""
+    faults = []
+    kinds = [kind for kind in REQUIRED if kind in ds.dims or kind in ds]
+    for kind in kinds:
+        faults += [f"{name} is missing (a Dataset with {kind!r} needs it)" for name in REQUIRED[kind] if name not in ds]
+    if not kinds:
+        faults.append(f"dims {sorted(map(str, ds.dims))} tell no kind of result; expected one of {sorted(REQUIRED)}")
+    for name in map(str, ds.variables):
+        if name in ds.dims:
+            continue
+        if name not in SCHEMA:
+            faults.append(f"{name} is not a name of the schema")
+            continue
+        want, have = SCHEMA[name], ds[name]
+        if tuple(have.dims) != want.dims:
+            faults.append(f"{name} has dims {tuple(have.dims)}, expected {want.dims}")
+        if have.dtype.kind not in _KINDS[want.kind]:
+            faults.append(f"{name} has dtype {have.dtype}, expected {want.kind}")
+    if not faults and "epoch" in ds.dims:
+        faults += _range_faults(ds)
+    if faults:
+        raise SchemaError("; ".join(faults))
+    return ds
+
+
+def _range_faults(ds: xr.Dataset) -> list[str]:
+    faults = []
+    accuracy = ds["test_accuracy"].values
+    if np.nanmin(accuracy, initial=0.0) < 0 or np.nanmax(accuracy, initial=0.0) > 1:
+        faults.append("test_accuracy lies outside 0 to 1 (it is a fraction, not a percentage)")
+    bad = sorted(set(map(str, ds["source"].values)) - {"measured", "simulated"})
+    if bad:
+        faults.append(f"source has {bad}; accepted: measured, simulated")
+    keys = list(map(str, ds["key"].values))
+    if len(set(keys)) != len(keys):
+        faults.append("two runs have the same key")
+    if not np.isfinite(ds["test_accuracy"].isel(epoch=0).values).all():
+        faults.append("a run has no accuracy for its first epoch")
+    return faults
+
+
+def describe(ds: xr.Dataset) -> xr.Dataset:
+    """Write the schema's meaning and unit into the attributes of every variable."""
+    for name in map(str, ds.variables):
+        if name in SCHEMA:
+            ds[name].attrs = {"long_name": SCHEMA[name].meaning, "units": SCHEMA[name].unit or "1"}
+    return ds
