@@ -306,17 +306,19 @@ def train_many(
     at_once: int = 1,
     graph: bool | None = None,
     watch: Watcher = lambda run, epoch: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
     """Train runs on one device, ``at_once`` at a time, and yield each as it ends.
 
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
+    ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is abandoned.
     """
     graph = device.type == "cuda" if graph is None else graph
     images: tuple[DeviceImages, DeviceImages] | None = None
     waiting = iter(configs)
     active: list[tuple[Run, Iterator[int | None]]] = []
     while True:
-        while len(active) < at_once and (config := next(waiting, None)) is not None:
+        while len(active) < at_once and not stop() and (config := next(waiting, None)) is not None:
             images = images or on_device(data, device)  # not before there is a run: others may hold them all
             run = Run(config, data, *images, device, graph)
             active.append((run, run.steps()))
@@ -324,6 +326,8 @@ def train_many(
             return
         for run, steps in list(active):
             try:
+                if stop() and len(run.measured) < run.config.epochs:
+                    raise RunAbandoned
                 epoch = next(steps)
                 if epoch is not None:
                     run.neighbours.append(len(active))

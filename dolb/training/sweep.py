@@ -160,7 +160,7 @@ def _fill(
     try:
         while waiting and not late():
             before = len(waiting)
-            for config, ds in engine.train_many(claimed(), data, device, at_once=at_once, watch=watch):
+            for config, ds in engine.train_many(claimed(), data, device, at_once=at_once, watch=watch, stop=late):
                 if ds is not None:
                     runs.put(ds)
                     done.append(ds)

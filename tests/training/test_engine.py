@@ -261,6 +261,23 @@ def test_a_run_that_is_given_up_yields_nothing_and_the_others_finish(digits):
         assert same_bits(ds, engine.train(run, digits)), run
 
 
+def test_a_stop_gives_up_what_is_in_flight_keeps_what_is_done_and_starts_no_more(digits):
+    heard: list[int] = []
+    alike = [config(epochs=2, seed=seed) for seed in range(3)]
+    ended = list(
+        engine.train_many(
+            alike,
+            digits,
+            torch.device("cpu"),
+            watch=lambda run, epoch: heard.append(epoch),
+            stop=lambda: len(heard) >= 3,
+        )
+    )
+    assert [run for run, _ in ended] == alike[:2]
+    assert ended[0][1] is not None  # both epochs done
+    assert ended[1][1] is None  # stopped after its first
+
+
 def test_the_watcher_hears_of_every_epoch_in_order(digits):
     heard: list[tuple[str, int]] = []
     list(
