@@ -62,9 +62,9 @@ def test_a_curve_with_few_batch_sizes_is_not_judged(every_claim):
     assert verdict(every_claim, "G1", made_curve(PEAK, lr=0.1), made_curve({16: 0.5}, lr=3.0)).outcome == "replicated"
 
 
-def test_g4_is_not_replicated_where_the_right_rate_mends_small_batches(every_claim):
+def test_g4_is_no_more_than_mixed_before_the_shares_are_measured(every_claim):
     found = verdict(every_claim, "G4", made_curve(PEAK, lr=0.1), made_curve(FALL, lr=0.01))
-    assert found.outcome == "not replicated"
+    assert found.outcome == "mixed"
     assert "not published yet" in found.reason
 
 
@@ -72,8 +72,8 @@ def test_g4_needs_a_loss_from_smaller_shares_too(every_claim):
     worse, same = shares(w1=0.80, w32=0.75, w128=0.60), shares(w1=0.80, w32=0.80, w128=0.80)
     assert verdict(every_claim, "G4", made_curve(PEAK, lr=0.1), worse).outcome == "replicated"
     assert verdict(every_claim, "G4", made_curve(PEAK, lr=0.1), same).outcome == "mixed"
-    found = verdict(every_claim, "G4", made_curve(FALL, lr=0.1), same)
-    assert found.outcome != "replicated"
+    mended = verdict(every_claim, "G4", made_curve(FALL, lr=0.01), made_curve(PEAK, lr=0.1), same)
+    assert mended.outcome == "not replicated"
 
 
 def test_runs_with_other_shares_stay_out_of_the_curve():
