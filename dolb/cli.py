@@ -148,6 +148,7 @@ def sweep(
         float | None, typer.Option(help="Seconds after which to stop cleanly; call again to go on.")
     ] = None,
     at_once: Annotated[int | None, typer.Option(help="Runs that share the device.")] = None,
+    part: Annotated[str | None, typer.Option(help="One part of the grid, such as curve or shares.")] = None,
     archs: Annotated[str | None, typer.Option(help="Networks, with commas.")] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, with commas.")] = None,
     lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
@@ -164,6 +165,7 @@ def sweep(
     configs = recipes.configs(
         slug,
         scale,
+        part=part,
         archs=_listed(archs, str),
         batch_sizes=_listed(batch_sizes, int),
         lrs=_listed(lrs, float),

@@ -35,7 +35,8 @@ def batch_size(
 
     ``part`` is ``curve`` for that grid, where the batch is one worker's below a size and eight workers' from there on;
     ``shares`` for batch norm over ever smaller shares of one batch, which shows what noisy statistics do while the
-    gradient's batch stays; or ``all``.
+    gradient's batch stays; or ``all``. The shares are run with one network at one rate; other arguments can only
+    leave them out.
     """
     make = _digits_run if scale == "demo" else _cifar10_run
     parts = {
@@ -51,12 +52,12 @@ def batch_size(
         "shares": [
             make(arch=arch, lr=lr, batch_size=DISTRIBUTED_FROM, seed=seed, bn_workers=workers)
             for arch, lr, workers, seed in product(
-                archs or (("smallnet-4",) if scale == "demo" else ("resnet18",)),
-                lrs or ((0.1,) if scale == "demo" else (0.03,)),
+                ("smallnet-4",) if scale == "demo" else ("resnet18",),
+                (0.1,) if scale == "demo" else (0.03,),
                 (1, 8, 32, 64) if scale == "demo" else (1, 2, 4, 8, 16, 32, 64, 128),
                 seeds or ((0,) if scale == "demo" else (0, 1, 2)),
             )
-            if batch_sizes is None or DISTRIBUTED_FROM in batch_sizes
+            if _within(arch, archs) and _within(lr, lrs) and _within(DISTRIBUTED_FROM, batch_sizes)
         ],
     }
     if part not in (*parts, "all"):
@@ -66,6 +67,10 @@ def batch_size(
         run if epochs is None else RunConfig(**run.as_dict() | {"epochs": epochs}) for runs in chosen for run in runs
     ]
     return list({run.key: run for run in runs}.values())
+
+
+def _within(value: object, wanted: Sequence | None) -> bool:
+    return wanted is None or value in wanted
 
 
 def _digits_run(*, arch: str, lr: float, batch_size: int, seed: int, bn_workers: int) -> RunConfig:
