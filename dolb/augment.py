@@ -75,9 +75,10 @@ class DeviceImages:
         self.images = torch.from_numpy(np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))).to(device)
         self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)
         self.device = self.images.device
+        self.mean = torch.tensor(mean, dtype=torch.float32, device=device)
+        self.std = torch.tensor(std, dtype=torch.float32, device=device)
         # Repeated for a whole row of pixels: arithmetic over an innermost dimension of three is slow on a CPU.
-        self._mean = torch.tensor(mean, dtype=torch.float32, device=device).repeat(self.width)
-        self._std = torch.tensor(std, dtype=torch.float32, device=device).repeat(self.width)
+        self._mean, self._std = self.mean.repeat(self.width), self.std.repeat(self.width)
         self._rows = torch.arange(self.height, device=device)
         self._columns = torch.arange(self.width, device=device)
         self._mirrored = torch.arange(self.width - 1, -1, -1, device=device)

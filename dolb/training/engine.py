@@ -1,17 +1,21 @@
-"""The training engine: one step function, run eagerly or captured as a CUDA graph, for one run or several at once.
+"""The training engine: drives a step, eager or captured as a CUDA graph, for one run or several at once.
 
 Everything a step needs is on the device before the epoch starts: the images, the epoch's order and augmentation draws,
 the rate of every update. A step reads its place from a counter on the device, so on CUDA a whole step is one graph
-launch, and several runs share the device, each on its own stream.
+launch, and several runs share the device, each on its own stream. There are two steps: torch's own operations
+(``eager``, the reference, and ``graph``, the same captured), and ``fused``, which computes the same with fewer and
+larger kernels and is always captured on CUDA.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,13 +24,19 @@ import xarray as xr
 from dolb import models, results
 from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.data import ImageData
-from dolb.training import optim, schedule
+from dolb.training import schedule
 from dolb.training.config import RunConfig
 from dolb.training.convolution import with_fast_gradients
 from dolb.training.device import Mark, device_name, resolve_device
+from dolb.training.eager import EagerNetwork
+from dolb.training.place import Place
+
+if TYPE_CHECKING:
+    from dolb.training.fused import FusedNetwork
 
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
+STEPS = ("eager", "graph", "fused")
 
 
 class RunAbandoned(Exception):
@@ -43,9 +53,10 @@ class Run:
         train: DeviceImages,
         test: DeviceImages,
         device: torch.device,
-        graph: bool,
+        step: str,
     ):
         self.config, self.data, self.train, self.test, self.device = config, data, train, test, device
+        self.step = step
         count = len(data.train_labels)
         if config.batch_size > count:
             raise ValueError(
@@ -77,7 +88,7 @@ class Run:
         self.measured: list[tuple[float, float, float]] = []  # per epoch: train loss, test loss, test accuracy
         self.train_seconds = self.eval_seconds = 0.0
         self.neighbours: list[int] = []  # runs on the device after each epoch
-        if graph:
+        if self.stream and step != "eager":
             self._capture()
             self.memory = torch.cuda.max_memory_allocated(device) - before
 
@@ -90,60 +101,30 @@ class Run:
             network = with_fast_gradients(network)
         layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         self.network = network.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
-        self.rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
-        self.rate = torch.zeros((), device=device)
-        self.optimizer = optim.build(config, self.network.parameters(), self.rate)
-        self.positions = torch.arange(config.batch_size, device=device)
-        self.order, self.dy, self.dx = (torch.zeros(self.count, dtype=torch.int64, device=device) for _ in range(3))
-        self.flip = torch.zeros(self.count, dtype=torch.bool, device=device)
-        self.cursor, self.updates = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.program = _program(self.step, self.network, config)
+        rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
+        self.place = Place.start(self.count, rates)
         self.outcome = torch.zeros(3, dtype=torch.float64, device=device)
 
     # -- the step and the evaluation, the same tensor code everywhere ------------------------------------------------
 
     def _step(self, size: int) -> None:
-        where = self.cursor + self.positions[:size]
-        index = self.order[where]
-        dtype = torch.bfloat16 if self.config.precision == "bf16" else torch.float32
-        images = self.train.batch(index, self.dy[where], self.dx[where], self.flip[where], dtype)
-        with self._arithmetic():
-            scores = self.network(self._laid_out(images))
-        loss = models.loss(scores, self.train.labels[index], self.config.label_smoothing)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.rate.copy_(self.rates.index_select(0, self.updates).squeeze(0))
-        self.optimizer.step()
-        self.loss_sum += loss.detach().double() * size
-        self.cursor += size
-        self.updates += 1
+        self.program.step(size, self.train, self.place)
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        self.network.eval()
         dtype = torch.bfloat16 if self.config.precision == "bf16" else torch.float32
         total = len(self.data.test_labels)
-        self.outcome[0] = self.loss_sum / self.count
+        self.outcome[0] = self.place.loss_sum / self.count
         self.outcome[1:] = 0.0
         for start in range(0, total, EVAL_BATCH):
             stop = min(start + EVAL_BATCH, total)
-            with self._arithmetic():
-                scores = self.network(self._laid_out(self.test.centre(start, stop, dtype))).float()
+            scores = self.program.evaluate(self.test.centre(start, stop, dtype)).float()
             labels = self.test.labels[start:stop]
             self.outcome[1] += models.loss(scores, labels).double() * ((stop - start) / total)
             self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total
-        self.loss_sum.zero_()
-        self.cursor.zero_()
-        self.network.train()
-
-    def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
-        return images if self.stream else images.contiguous()
-
-    @contextlib.contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        half = self.config.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
-            yield
+        self.place.loss_sum.zero_()
+        self.place.cursor.zero_()
 
     def _on_stream(self) -> contextlib.AbstractContextManager:
         return torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext()
@@ -158,27 +139,24 @@ class Run:
             for size, _ in self.batches:
                 for _ in range(2):
                     self._step(size)
-                    self.cursor.zero_()
+                    self.place.cursor.zero_()
             self._evaluate()
         torch.cuda.synchronize(self.device)
         pool = torch.cuda.graph_pool_handle()
         for name in [*(size for size, _ in self.batches), 0]:
-            self.optimizer.zero_grad(set_to_none=True)
+            self.program.forget_gradients()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
                 self._step(name) if name else self._evaluate()
             self.graphs[name] = graph
         with self._on_stream(), torch.no_grad():
-            for tensor, value in zip(self._state(), initial, strict=True):
-                tensor.copy_(value)
-            for state in self.optimizer.state.values():
-                for tensor in state.values():
-                    if isinstance(tensor, torch.Tensor):
-                        tensor.zero_()
+            state = self._state()  # with what the first step made, such as momenta, which start from zero
+            for tensor, value in zip(state, initial + [None] * (len(state) - len(initial)), strict=True):
+                tensor.zero_() if value is None else tensor.copy_(value)
         torch.cuda.synchronize(self.device)
 
     def _state(self) -> list[torch.Tensor]:
-        return [*self.network.state_dict().values(), self.cursor, self.updates, self.loss_sum]
+        return [self.place.cursor, self.place.updates, self.place.loss_sum, *self.program.state()]
 
     # -- driving -----------------------------------------------------------------------------------------------------
 
@@ -188,10 +166,10 @@ class Run:
             augment = self.config.augment
         draw = draw_epoch(self.count, self.config.seed, epoch, augment, pad)
         for target, values in (
-            (self.order, draw.order),
-            (self.dy, draw.dy),
-            (self.dx, draw.dx),
-            (self.flip, draw.flip),
+            (self.place.order, draw.order),
+            (self.place.dy, draw.dy),
+            (self.place.dx, draw.dx),
+            (self.place.flip, draw.flip),
         ):
             host = torch.from_numpy(values)
             target.copy_(host.pin_memory() if self.stream else host, non_blocking=True)
@@ -279,12 +257,28 @@ class Run:
             **results.provenance(
                 torch_version=str(torch.__version__),
                 device=device_name(self.device),
-                engine="graph" if self.graphs else "eager",
+                engine=self.step,
                 data_fingerprint=self.data.fingerprint,
             ),
         }
         names = ("train_loss", "test_loss", "test_accuracy")
         return results.run_dataset(run, {**dict(zip(names, rows.T, strict=True)), "learning_rate": rates})
+
+
+def _program(step: str, network: torch.nn.Module, config: RunConfig) -> EagerNetwork | FusedNetwork:
+    if step != "fused":
+        return EagerNetwork(network, config)
+    from dolb.training.fused import FusedNetwork  # needs Triton, which a machine without a GPU may lack
+
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    return FusedNetwork(network, config.bn_workers, dtype, config.momentum, config.weight_decay, config.label_smoothing)
+
+
+def fastest_step(device: torch.device) -> str:
+    """Return the step that a device runs best: torch's own on a CPU, and on CUDA the fused one if Triton is there."""
+    if device.type == "cpu":
+        return "eager"
+    return "fused" if importlib.util.find_spec("triton") else "graph"
 
 
 def on_device(data: ImageData, device: torch.device) -> tuple[DeviceImages, DeviceImages]:
@@ -304,23 +298,26 @@ def train_many(
     device: torch.device,
     *,
     at_once: int = 1,
-    graph: bool | None = None,
+    step: str | None = None,
     watch: Watcher = lambda run, epoch: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
     """Train runs on one device, ``at_once`` at a time, and yield each as it ends.
 
+    ``step`` is one of ``STEPS``, by default the device's fastest.
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is abandoned.
     """
-    graph = device.type == "cuda" if graph is None else graph
+    step = fastest_step(device) if step is None else step
+    if step not in STEPS or (step == "graph" and device.type == "cpu"):
+        raise ValueError(f"step {step!r} is not known on {device}; accepted: {', '.join(STEPS)} (graph on CUDA only)")
     images: tuple[DeviceImages, DeviceImages] | None = None
     waiting = iter(configs)
     active: list[tuple[Run, Iterator[int | None]]] = []
     while True:
         while len(active) < at_once and not stop() and (config := next(waiting, None)) is not None:
             images = images or on_device(data, device)  # not before there is a run: others may hold them all
-            run = Run(config, data, *images, device, graph)
+            run = Run(config, data, *images, device, step)
             active.append((run, run.steps()))
         if not active:
             return
@@ -343,9 +340,9 @@ def train_many(
             time.sleep(2e-5)
 
 
-def train(config: RunConfig, data: ImageData, device: str = "cpu", *, graph: bool | None = None) -> xr.Dataset:
+def train(config: RunConfig, data: ImageData, device: str = "cpu", *, step: str | None = None) -> xr.Dataset:
     """Train one run to its end and return its Dataset."""
-    (_, ds), *_ = train_many([config], data, resolve_device(device), graph=graph)
+    (_, ds), *_ = train_many([config], data, resolve_device(device), step=step)
     assert ds is not None
     return ds
 

@@ -42,11 +42,11 @@ def training_step(
     data = _random_images(BATCHES * batch_size, image_shape)
     config = RunConfig(arch=arch, data=data.name, batch_size=batch_size, lr=1e-3, augment="none", epochs=1000)
     train, test = engine.on_device(data, torch.device("cpu"))
-    run = engine.Run(config, data, train, test, torch.device("cpu"), graph=False)
+    run = engine.Run(config, data, train, test, torch.device("cpu"), "eager")
     run._load_draws(0)
     programs = {
-        BASELINE: _plain_loop(config, train, run.order, torch.contiguous_format),
-        f"{BASELINE}, channels_last": _plain_loop(config, train, run.order, torch.channels_last),
+        BASELINE: _plain_loop(config, train, run.place.order, torch.contiguous_format),
+        f"{BASELINE}, channels_last": _plain_loop(config, train, run.place.order, torch.channels_last),
         "dolb": _engine_step(run),
     }
     about = {
@@ -98,11 +98,11 @@ def _engine_step(run: engine.Run) -> Step:
     """Return the engine's own step; where an epoch would end, its batches come again without an evaluation."""
 
     def step() -> float:
-        if run.cursor.item() == run.count:
-            run.cursor.zero_()
+        if run.place.cursor.item() == run.count:
+            run.place.cursor.zero_()
         run._launch(run.config.batch_size)
-        loss = run.loss_sum.item() / run.config.batch_size
-        run.loss_sum.zero_()
+        loss = run.place.loss_sum.item() / run.config.batch_size
+        run.place.loss_sum.zero_()
         return loss
 
     return step

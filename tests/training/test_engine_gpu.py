@@ -36,17 +36,19 @@ def config(**changes) -> RunConfig:
 
 
 @pytest.mark.parametrize("bn_workers", [1, 8])
-def test_captured_steps_give_the_losses_of_eager_steps(images, bn_workers):
-    captured = engine.train(config(bn_workers=bn_workers), images, "cuda")
-    eager = engine.train(config(bn_workers=bn_workers), images, "cuda", graph=False)
-    assert captured["engine"].item() == "graph"
+@pytest.mark.parametrize("step", ["graph", "fused"])
+def test_captured_steps_give_the_losses_of_eager_steps(images, bn_workers, step):
+    captured = engine.train(config(bn_workers=bn_workers), images, "cuda", step=step)
+    eager = engine.train(config(bn_workers=bn_workers), images, "cuda", step="eager")
+    assert captured["engine"].item() == step
     assert eager["engine"].item() == "eager"
     np.testing.assert_allclose(captured["train_loss"], eager["train_loss"], rtol=FP32_TOLERANCE)
     np.testing.assert_allclose(captured["test_loss"], eager["test_loss"], rtol=20 * FP32_TOLERANCE)
 
 
-def test_packed_runs_equal_the_same_runs_alone(images):
-    configs = [config(lr=lr, batch_size=size) for lr in (0.01, 0.02) for size in (96, 128)]
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_packed_runs_equal_the_same_runs_alone(images, precision):
+    configs = [config(lr=lr, batch_size=size, precision=precision) for lr in (0.01, 0.02) for size in (96, 128)]
     alone = {c.key: engine.train(c, images, "cuda") for c in configs}
     packed = dict(engine.train_many(configs, images, torch.device("cuda"), at_once=3))
     assert len(packed) == 4
@@ -72,12 +74,13 @@ def test_a_diverging_run_ends_as_a_result_beside_a_healthy_one(images):
 
 def test_bf16_computes_the_loss_of_fp32_up_to_rounding(images):
     """With one batch an epoch, the first epoch's loss is that of the initial weights, before trajectories part."""
-    fp32, bf16 = (
-        engine.train(config(epochs=1, batch_size=1000, precision=precision), images, "cuda")["train_loss"].item()
-        for precision in ("fp32", "bf16")
+    fp32, graph, fused = (
+        engine.train(config(epochs=1, batch_size=1000, precision=precision), images, "cuda", step=step)["train_loss"]
+        for precision, step in (("fp32", "eager"), ("bf16", "graph"), ("bf16", "fused"))
     )
-    assert fp32 != bf16
-    assert bf16 == pytest.approx(fp32, rel=0.02)
+    assert fp32.item() != graph.item()
+    assert graph.item() == pytest.approx(fp32.item(), rel=0.02)
+    assert fused.item() == pytest.approx(fp32.item(), rel=0.02)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

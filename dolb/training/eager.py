@@ -1,0 +1,70 @@
+"""The plain step: torch's own modules, autograd and optimizer, the reference that every faster step is held to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from dolb import models
+from dolb.augment import DeviceImages
+from dolb.training import optim
+from dolb.training.config import RunConfig
+from dolb.training.place import Place
+
+
+class EagerNetwork:
+    """A network on a device, with its optimizer; every operation of a step is one of torch's, in its own order."""
+
+    def __init__(self, network: nn.Module, config: RunConfig):
+        self.network, self.config = network, config
+        self.device = next(network.parameters()).device
+        self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        self.rate = torch.zeros((), device=self.device)
+        self.optimizer = optim.build(config, network.parameters(), self.rate)
+        self.positions = torch.arange(config.batch_size, device=self.device)
+
+    def step(self, size: int, images: DeviceImages, place: Place) -> None:
+        """Make the next batch of ``size``, and train on it."""
+        where = place.cursor + self.positions[:size]
+        index = place.order[where]
+        batch = images.batch(index, place.dy[where], place.dx[where], place.flip[where], self.dtype)
+        with self._arithmetic():
+            scores = self.network(self._laid_out(batch))
+        loss = models.loss(scores, images.labels[index], self.config.label_smoothing)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.rate.copy_(place.rates.index_select(0, place.updates).squeeze(0))
+        self.optimizer.step()
+        place.loss_sum.add_(loss.detach().double() * size)
+        place.cursor.add_(size)
+        place.updates.add_(1)
+
+    @torch.no_grad()
+    def evaluate(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the scores of images by the running estimates."""
+        self.network.eval()
+        with self._arithmetic():
+            scores = self.network(self._laid_out(images))
+        self.network.train()
+        return scores
+
+    def state(self) -> list[torch.Tensor]:
+        """Return the tensors that training changes."""
+        momenta = [t for state in self.optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+        return [*self.network.state_dict().values(), *momenta]
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients, so that a captured step makes them anew in its own memory."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
+        return images if self.device.type == "cuda" else images.contiguous()
+
+    @contextlib.contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        half = self.config.precision == "bf16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+            yield
