@@ -77,11 +77,18 @@ class DeviceImages:
         self.device = self.images.device
         self.mean = torch.tensor(mean, dtype=torch.float32, device=device)
         self.std = torch.tensor(std, dtype=torch.float32, device=device)
+        every = torch.arange(256, dtype=torch.float32, device=device).div_(255)
+        self.table = (every - self.mean[:, None]) / self.std[:, None]  # what each byte becomes, by channel
         # Repeated for a whole row of pixels: arithmetic over an innermost dimension of three is slow on a CPU.
         self._mean, self._std = self.mean.repeat(self.width), self.std.repeat(self.width)
         self._rows = torch.arange(self.height, device=device)
         self._columns = torch.arange(self.width, device=device)
         self._mirrored = torch.arange(self.width - 1, -1, -1, device=device)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Return height and width of an image."""
+        return self.height, self.width
 
     def __len__(self) -> int:
         """Return the number of images."""

@@ -43,11 +43,11 @@ class EagerNetwork:
         place.updates.add_(1)
 
     @torch.no_grad()
-    def evaluate(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the scores of images by the running estimates."""
+    def evaluate(self, images: DeviceImages, start: int, stop: int) -> torch.Tensor:
+        """Return the scores of images start..stop, as they are, by the running estimates."""
         self.network.eval()
         with self._arithmetic():
-            scores = self.network(self._laid_out(images))
+            scores = self.network(self._laid_out(images.centre(start, stop, self.dtype)))
         self.network.train()
         return scores
 

@@ -113,13 +113,12 @@ class Run:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        dtype = torch.bfloat16 if self.config.precision == "bf16" else torch.float32
         total = len(self.data.test_labels)
         self.outcome[0] = self.place.loss_sum / self.count
         self.outcome[1:] = 0.0
         for start in range(0, total, EVAL_BATCH):
             stop = min(start + EVAL_BATCH, total)
-            scores = self.program.evaluate(self.test.centre(start, stop, dtype)).float()
+            scores = self.program.evaluate(self.test, start, stop).float()
             labels = self.test.labels[start:stop]
             self.outcome[1] += models.loss(scores, labels).double() * ((stop - start) / total)
             self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total

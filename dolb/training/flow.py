@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dolb.training.fused import FusedNetwork
 
 LARGEST_TILE = 16384  # elements of a share's columns that one program holds in registers
-PROGRAMS = 1056  # eight to each of 132 multiprocessors: enough to hide the memory's latency
+PROGRAMS = 2112  # sixteen to each of an H200's 132 multiprocessors: enough to hide the memory's latency
 
 Gradients = tuple[torch.Tensor, torch.Tensor | None]  # of one tensor, from one or two that used it
 Back = Callable[[Gradients], Gradients]
@@ -42,6 +42,17 @@ class Conv:
     padding: list[int]
 
 
+@dataclass(frozen=True, eq=False)
+class Stem:
+    """The first convolution as a matrix product: the working copy of its weight, a row to each output channel."""
+
+    weight: torch.Tensor
+    grad: torch.Tensor
+    kernel: int
+    stride: int
+    padding: int
+
+
 Layer = tuple[Conv, Norm]
 
 
@@ -57,6 +68,15 @@ def _channels_last(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
+def _tall_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return ``left.T @ right`` of two tall matrices as a sum of products of slices, which fill the device."""
+    slices = 1
+    while slices < 128 and len(left) % (2 * slices) == 0 and len(left) >= 1024 * slices:
+        slices *= 2
+    parts = torch.bmm(left.view(slices, -1, left.shape[1]).mT, right.view(slices, -1, right.shape[1]))
+    return parts[0] if slices == 1 else parts.sum(0)
+
+
 def blocks_of(size: int, block: int) -> int:
     """Return how many blocks cover a size."""
     return -(-size // block)
@@ -68,18 +88,30 @@ class Flow:
     def __init__(self, network: FusedNetwork, training: bool):
         self.network, self.training, self.tape = network, training, network.tape
 
-    def convolved(self, x: torch.Tensor, conv: Conv, first: bool = False) -> torch.Tensor:
-        """Convolve; undone by the gradients of the input, unless it is the images, and of the weight."""
+    def begun(self, patches: torch.Tensor, stem: Stem, shape: tuple[int, int, int]) -> torch.Tensor:
+        """Convolve the images, given as windows; undone by the gradient of the weight alone."""
+        if self.training:
+
+            def back(gradients: Gradients) -> Gradients:
+                rows = gradients[0].permute(0, 2, 3, 1).reshape(len(patches), -1)
+                self.network.slopes.append((stem.grad, _tall_product(rows, patches).view(-1)))
+                return gradients
+
+            self.tape.append(back)
+        return torch.mm(patches, stem.weight.t()).view(*shape, -1).permute(0, 3, 1, 2)
+
+    def convolved(self, x: torch.Tensor, conv: Conv) -> torch.Tensor:
+        """Convolve; undone by the gradients of the input and of the weight."""
         if self.training:
 
             def back(gradients: Gradients) -> Gradients:
                 outer = gradients[0]
                 inner, slope, _ = torch.ops.aten.convolution_backward(
                     outer, x, conv.weight, None, conv.stride, conv.padding, [1, 1], False, [0, 0], 1,
-                    [not first, True, False],
+                    [True, True, False],
                 )  # fmt: skip
                 self.network.slopes.append((conv.grad, slope.permute(0, 2, 3, 1).reshape(-1)))
-                return (outer if first else _channels_last(inner)), None
+                return _channels_last(inner), None
 
             self.tape.append(back)
         return _channels_last(F.conv2d(x, conv.weight, None, conv.stride, conv.padding))
@@ -170,7 +202,7 @@ class Flow:
         else:
             if self.training:
                 self._measure(x, norm, grid)
-            norms.norm_apply[grid.over(grid.rows)](
+            norms.norm_apply[grid.over()](
                 x, added, y, weight, bias, means, inverses, n.total, norm.width, *grid.share, *flags, **grid.block
             )
         if self.training:
@@ -191,12 +223,12 @@ class Flow:
                     partial, splits, chunk = grid.partial()
                     norms.norm_grad_partial[grid.shares, grid.columns, splits](
                         *given, partial, weight, bias, means, inverses, n.total, splits, norm.width, *grid.share,
-                        chunk, *used, **grid.block,
+                        chunk, *used, **grid.sums,
                     )  # fmt: skip
                     norms.norm_grad_finish[grid.shares, grid.finishers](
                         partial, *sums, n.total, splits, norm.width, **grid.finish
                     )
-                    norms.norm_grad_apply[grid.over(grid.rows)](
+                    norms.norm_grad_apply[grid.over()](
                         *given, *out, *sums, n.total, norm.width, *grid.share, *used, **grid.block
                     )
                 return x_grad, residual_grad
@@ -208,7 +240,7 @@ class Flow:
         n = self.network
         partial, splits, chunk = grid.partial()
         norms.norm_partial[grid.shares, grid.columns, splits](
-            x, partial, splits, norm.width, *grid.share, chunk, **grid.block
+            x, partial, splits, norm.width, *grid.share, chunk, **grid.sums
         )
         stats = (array[0, norm.offset :] for array in (n.means, n.variances, n.inverses))
         norms.norm_finish[grid.shares, grid.finishers](
@@ -228,8 +260,9 @@ class Flow:
         if self.training:
             self._measure(x, norm, grid)
         shape = grid.each, grid.extra, height, width
-        steps.pool_forward[grid.over(Grid(y, grid.shares).rows)](
-            x, y, taps, weight, bias, means, inverses, n.total, channels, *shape, **grid.block
+        windows = Grid(y, grid.shares)
+        steps.pool_forward[windows.over()](
+            x, y, taps, weight, bias, means, inverses, n.total, channels, *shape, **windows.block
         )
         if self.training:
 
@@ -239,15 +272,15 @@ class Flow:
                 sums = n.weight_grads[0, norm.offset :], n.bias_grads[0, norm.offset :]
                 used = int(second is not None)
                 x_grad = torch.empty_like(x)
-                partial, splits, chunk = grid.partial()
-                steps.pool_grad_partial[grid.shares, grid.columns, splits](
-                    *given, partial, means, inverses, n.total, splits, channels, *shape, chunk, used, **grid.block
+                partial, splits, chunk = windows.partial()
+                steps.pool_grad_partial[windows.shares, windows.columns, splits](
+                    *given, partial, means, inverses, n.total, splits, channels, *shape, chunk, used, **windows.sums
                 )
-                norms.norm_grad_finish[grid.shares, grid.finishers](
-                    partial, *sums, n.total, splits, channels, **grid.finish
+                norms.norm_grad_finish[windows.shares, windows.finishers](
+                    partial, *sums, n.total, splits, channels, **windows.finish
                 )
-                steps.pool_grad_apply[grid.over(grid.rows)](
-                    *given, x_grad, weight, means, inverses, *sums, n.total, channels, *shape, used, **grid.block
+                steps.pool_grad_apply[windows.over()](
+                    *given, x_grad, weight, means, inverses, *sums, n.total, channels, *shape, used, **windows.block
                 )
                 return x_grad, None
 
@@ -269,8 +302,9 @@ class Grid:
         self.rows = (self.each + bool(self.extra)) * self.hw  # of the largest share
         self.device = x.device
         wide = min(64, 1 << (self.channels - 1).bit_length())
-        self.block = {"ROWS": 64, "COLUMNS": wide}
-        self.finish = {"SPLITS": 64, "COLUMNS": 16}
+        self.block = {"ROWS": 32, "COLUMNS": wide}
+        self.sums = {"ROWS": 32, "COLUMNS": wide}
+        self.finish = {"SPLITS": 256, "COLUMNS": 16}
         self.columns, self.finishers = blocks_of(self.channels, wide), blocks_of(self.channels, 16)
 
     def tile(self) -> dict[str, int] | None:
@@ -281,14 +315,14 @@ class Grid:
             return None
         return {"ROWS": rows, "COLUMNS": columns, "num_warps": min(8, max(1, rows * columns // 1024))}
 
-    def over(self, rows: int) -> tuple[int, int, int]:
-        """Return the grid of a pass over all tiles of shares of that many rows."""
-        return self.shares, self.columns, blocks_of(rows, self.block["ROWS"])
+    def over(self) -> tuple[int, int, int]:
+        """Return the grid of a pass over all tiles."""
+        return self.shares, self.columns, blocks_of(self.rows, self.block["ROWS"])
 
     def partial(self) -> tuple[torch.Tensor, int, int]:
         """Return an array for partial sums, into how many chunks a share is split for them, and a chunk's rows."""
-        tiles = blocks_of(self.rows, self.block["ROWS"])
+        tiles = blocks_of(self.rows, self.sums["ROWS"])
         splits = max(1, min(tiles, PROGRAMS // (self.shares * self.columns)))
-        chunk = blocks_of(tiles, splits) * self.block["ROWS"]
+        chunk = blocks_of(tiles, splits) * self.sums["ROWS"]
         splits = blocks_of(self.rows, chunk)
         return torch.empty(2 * self.shares * splits * self.channels, device=self.device), splits, chunk

@@ -17,7 +17,7 @@ from torch import nn
 from dolb.augment import DeviceImages
 from dolb.models import SmallResNet
 from dolb.training import step_kernels as steps
-from dolb.training.flow import Back, Block, Conv, Flow, Gradients, Layer, Norm, blocks_of
+from dolb.training.flow import Back, Block, Conv, Flow, Gradients, Layer, Norm, Stem, blocks_of
 from dolb.training.place import Place
 
 ALIGNMENT = 64  # elements: 128 bytes of the smallest type, what the fastest convolutions want
@@ -49,15 +49,17 @@ class FusedNetwork:
         self.module, self.workers, self.dtype = network, workers, dtype
         self.momentum, self.weight_decay, self.smoothing = momentum, weight_decay, smoothing
         self.device = next(network.parameters()).device
-        self._gather_weights(network)
-        self._gather_norms(network)
         parts: Any = network  # torch types a module's attributes as tensors or modules
         if isinstance(network, SmallResNet):
             stem, self.pooled, stages = parts.stem[:2], False, [parts.blocks]
         else:
             stem, self.pooled = (parts.conv1, parts.bn1), True
             stages = [parts.layer1, parts.layer2, parts.layer3, parts.layer4]
-        self.stem = self._layer(*stem)
+        self._gather_weights(network, stem[0])
+        self._gather_norms(network)
+        self.stem = Stem(
+            *self.views[stem[0].weight], stem[0].kernel_size[0], stem[0].stride[0], stem[0].padding[0]
+        ), self._norms[stem[1]]  # fmt: skip
         self.blocks = [self._block(block) for stage in stages for block in stage]
         self.last: nn.Linear = parts.fc
         self.tape: list[Back] = []
@@ -65,22 +67,29 @@ class FusedNetwork:
 
     # -- where everything lies ----------------------------------------------------------------------------------------
 
-    def _gather_weights(self, network: nn.Module) -> None:
+    def _gather_weights(self, network: nn.Module, stem: nn.Conv2d) -> None:
         inside = [m for m in network.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
         parameters = [p for module in inside for p in module.parameters(recurse=False)]
-        sizes = [math.ceil(p.numel() / ALIGNMENT) * ALIGNMENT for p in parameters]
+        pitches = [_pitch(p) if p is stem.weight else p[0].numel() for p in parameters]
+        spans = [len(p) * pitch for p, pitch in zip(parameters, pitches, strict=True)]
+        sizes = [math.ceil(span / ALIGNMENT) * ALIGNMENT for span in spans]
         self.weights = torch.zeros(sum(sizes), device=self.device)
         self.velocities = torch.zeros_like(self.weights)
         self.working = self.weights if self.dtype == torch.float32 else torch.zeros_like(self.weights, dtype=self.dtype)
         self.grads = torch.zeros_like(self.working)
         self.views: dict[nn.Parameter, tuple[torch.Tensor, torch.Tensor]] = {}  # working copy, and flat gradient
         start = 0
-        for parameter, size in zip(parameters, sizes, strict=True):
-            stretch = slice(start, start + parameter.numel())
-            master, working = (_laid_out(array[stretch], parameter.shape) for array in (self.weights, self.working))
+        for parameter, pitch, span, size in zip(parameters, pitches, spans, sizes, strict=True):
+            stretch = slice(start, start + span)
+            master, working = (
+                _laid_out(array[stretch], parameter.shape, pitch) for array in (self.weights, self.working)
+            )
             master.copy_(parameter.detach())
             parameter.data = master
-            self.views[parameter] = working, self.grads[stretch]
+            # The stem's is a matrix of windows, with zeros where a row is longer than one.
+            self.views[parameter] = (
+                self.working[stretch].view(-1, pitch) if parameter is stem.weight else working, self.grads[stretch]
+            )  # fmt: skip
             start += size
         self.working.copy_(self.weights)
 
@@ -124,9 +133,8 @@ class FusedNetwork:
 
     def step(self, size: int, images: DeviceImages, place: Place) -> None:
         """Make the next batch of ``size``, and train on it."""
-        batch, labels = self._batch(size, images, place)
         self.tape.clear()
-        scores = self._scores(batch, training=True)
+        scores, labels = self._scores(size, images, place, training=True)
         losses = torch.empty(size, device=self.device)
         slopes = torch.empty_like(scores)
         classes = scores.shape[1]
@@ -141,16 +149,6 @@ class FusedNetwork:
         self.slopes.clear()
         steps.advance[(1,)](losses, place.loss_sum, place.cursor, place.updates, size, BLOCK=1024)
 
-    def _batch(self, size: int, images: DeviceImages, place: Place) -> tuple[torch.Tensor, torch.Tensor]:
-        height, width, channels = images.height, images.width, images.channels
-        batch = torch.empty(size, height, width, channels, dtype=self.dtype, device=self.device)
-        labels = torch.empty(size, dtype=torch.int64, device=self.device)
-        steps.make_batch[(size, blocks_of(height * width * channels, 1024))](
-            images.images, images.labels, place.order, place.dy, place.dx, place.flip, place.cursor,
-            images.mean, images.std, batch, labels, height, width, channels, images.pad, BLOCK=1024,
-        )  # fmt: skip
-        return batch.permute(0, 3, 1, 2), labels
-
     def _update(self, shares: int, place: Place) -> None:
         torch._foreach_copy_([into for into, _ in self.slopes], [slope for _, slope in self.slopes])
         size = self.weights.numel()
@@ -164,29 +162,48 @@ class FusedNetwork:
             BLOCK=128,
         )  # fmt: skip
 
-    def evaluate(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the scores of images by the running estimates."""
-        return self._scores(images, training=False)
+    def evaluate(self, images: DeviceImages, start: int, stop: int) -> torch.Tensor:
+        """Return the scores of images start..stop, as they are, by the running estimates."""
+        size = stop - start
+        place = Place.start(size, self.weights)
+        place.order.copy_(torch.arange(start, stop, device=self.device))
+        for shift in (place.dy, place.dx):
+            shift.fill_(images.pad)
+        self.running_inverses.copy_(torch.rsqrt(self.running[1] + self.stem[1].eps))
+        return self._scores(size, images, place, training=False)[0]
 
     def forget_gradients(self) -> None:
         """Drop nothing: gradients live in memory of the network's own."""
 
-    def _scores(self, images: torch.Tensor, training: bool) -> torch.Tensor:
-        if not training:
-            eps = self.stem[1].eps
-            self.running_inverses.copy_(torch.rsqrt(self.running[1] + eps))
+    def _scores(
+        self, size: int, images: DeviceImages, place: Place, training: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        stem, norm = self.stem
+        height, width = ((side + 2 * stem.padding - stem.kernel) // stem.stride + 1 for side in images.sides)
+        patches = torch.empty(size * height * width, stem.weight.shape[1], dtype=self.dtype, device=self.device)
+        labels = torch.empty(size, dtype=torch.int64, device=self.device)
+        steps.make_patches[(size, blocks_of(patches.numel() // size, 1024))](
+            images.images, images.labels, place.order, place.dy, place.dx, place.flip, place.cursor, images.table,
+            patches, labels, images.height, images.pad, images.width, images.channels, stem.kernel, stem.stride,
+            stem.padding, width, stem.weight.shape[1], height, BLOCK=1024,
+        )  # fmt: skip
         flow = Flow(self, training)
-        x = flow.convolved(images, self.stem[0], first=True)
-        x = flow.pooled(x, self.stem[1]) if self.pooled else flow.normalized(x, self.stem[1])
+        x = flow.begun(patches, stem, (size, height, width))
+        x = flow.pooled(x, norm) if self.pooled else flow.normalized(x, norm)
         for block in self.blocks:
             x = flow.through(x, block)
-        x = flow.averaged(x)
-        return flow.classified(x, self.last)
+        return flow.classified(flow.averaged(x), self.last), labels
 
 
-def _laid_out(flat: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _pitch(weight: torch.Tensor) -> int:
+    """Return the length of a matrix's row that holds a window and starts where fast products want it."""
+    return math.ceil(weight[0].numel() / 8) * 8
+
+
+def _laid_out(flat: torch.Tensor, shape: torch.Size, pitch: int) -> torch.Tensor:
     """View a stretch of an array in a parameter's shape, convolutions channels_last."""
     if len(shape) != 4:
         return flat.view(shape)
     outputs, inputs, height, width = shape
-    return flat.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+    rows = flat.view(outputs, pitch)[:, : inputs * height * width]
+    return rows.unflatten(1, (height, width, inputs)).permute(0, 3, 1, 2)

@@ -123,23 +123,23 @@ def norm_partial(x, partial, splits, channels, hw, each, extra, chunk, ROWS: tl.
     start = split * chunk
     stop = tl.minimum(start + chunk, count)
     known = columns < channels
-    mean = tl.zeros([COLUMNS], tl.float32)
-    squares = tl.zeros([COLUMNS], tl.float32)
-    seen = 0.0
+    # Sums are of distances from the chunk's first row, so that squares of a large mean do not drown the deviations.
+    origin = tl.load(x + (first + tl.minimum(start, count - 1)) * channels + columns, mask=known).to(tl.float32)
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    squares = tl.zeros([ROWS, COLUMNS], tl.float32)
     for row in range(start, stop, ROWS):
         rows = (row + tl.arange(0, ROWS))[:, None]
         inside = (rows < stop) & known[None, :]
         values = tl.load(x + (first + rows) * channels + columns[None, :], mask=inside, other=0.0).to(tl.float32)
-        here = tl.minimum(stop - row, ROWS).to(tl.float32)
-        tile_mean = tl.sum(values, axis=0) / here
-        centred = tl.where(inside, values - tile_mean[None, :], 0.0)
-        step = tile_mean - mean
-        squares += tl.sum(centred * centred, axis=0) + step * step * (seen * here / (seen + here))
-        mean += step * (here / (seen + here))
-        seen += here
+        apart = tl.where(inside, values - origin[None, :], 0.0)
+        sums += apart
+        squares += apart * apart
+    total = tl.sum(sums, axis=0)
+    here = tl.maximum(stop - start, 1).to(tl.float32)
     place = (share * splits + split) * channels + columns
-    tl.store(partial + place, mean, mask=known)
-    tl.store(partial + tl.num_programs(0) * splits * channels + place, squares, mask=known)
+    tl.store(partial + place, origin + total / here, mask=known)
+    plane = tl.num_programs(0) * splits * channels
+    tl.store(partial + plane + place, tl.sum(squares, axis=0) - total * total / here, mask=known)
 
 
 @triton.jit(do_not_specialize=[*SHARE, "chunk", "splits"])
@@ -216,8 +216,8 @@ def norm_grad_partial(
     inverse = tl.load(inverses + place, mask=known)
     scale = tl.load(weight + columns, mask=known)
     shift = tl.load(bias + columns, mask=known)
-    along_bias = tl.zeros([COLUMNS], tl.float32)
-    along_weight = tl.zeros([COLUMNS], tl.float32)
+    along_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
+    along_weight = tl.zeros([ROWS, COLUMNS], tl.float32)
     for row in range(start, stop, ROWS):
         rows = (row + tl.arange(0, ROWS))[:, None]
         inside = (rows < stop) & known[None, :]
@@ -227,11 +227,12 @@ def norm_grad_partial(
         grad = _slopes(
             first_grad, second_grad, y, where, inside, normalized, scale, shift, relu, has_residual, has_second
         )
-        along_bias += tl.sum(grad, axis=0)
-        along_weight += tl.sum(grad * normalized, axis=0)
+        along_bias += grad
+        along_weight += grad * normalized
     place = (share * splits + split) * channels + columns
-    tl.store(partial + place, along_bias, mask=known)
-    tl.store(partial + tl.num_programs(0) * splits * channels + place, along_weight, mask=known)
+    tl.store(partial + place, tl.sum(along_bias, axis=0), mask=known)
+    plane = tl.num_programs(0) * splits * channels
+    tl.store(partial + plane + place, tl.sum(along_weight, axis=0), mask=known)
 
 
 @triton.jit(do_not_specialize=["splits"])

@@ -12,12 +12,17 @@ import triton.language as tl
 from dolb.training.norm_kernels import _rectified, _share, only_if
 
 
-@triton.jit(do_not_specialize=["width", "pad"])
-def make_batch(
-    images, labels, order, dys, dxs, flips, cursor, mean, std, out, out_labels, height, width, channels, pad,
-    BLOCK: tl.constexpr,
+@triton.jit(do_not_specialize=["height", "pad"])
+def make_patches(
+    images, labels, order, dys, dxs, flips, cursor, table, out, out_labels, height, pad, width: tl.constexpr,
+    channels: tl.constexpr, kernel: tl.constexpr, stride: tl.constexpr, padding: tl.constexpr,
+    out_width: tl.constexpr, pitch: tl.constexpr, out_height, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Crop, mirror and normalize the next examples of the epoch's order, as ``DeviceImages.batch`` does."""
+    """Crop, mirror and normalize the next examples of the epoch's order, laid out as the first convolution reads them.
+
+    A row of ``out`` is one window, so that the convolution is a matrix product; columns past the window are zero.
+    ``table`` holds the normalized value of every byte, by channel, as ``DeviceImages`` computes it.
+    """
     row = tl.program_id(0)
     visit = tl.load(cursor) + row
     example = tl.load(order + visit)
@@ -25,16 +30,19 @@ def make_batch(
     if tl.program_id(1) == 0:
         tl.store(out_labels + row, tl.load(labels + example))
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = element < height * width * channels
-    channel = element % channels
-    x = element // channels % width
-    y = element // channels // width
-    x = dx + tl.where(flip, width - 1 - x, x)
-    source = ((example * (height + 2 * pad) + dy + y) * (width + 2 * pad) + x) * channels + channel
-    value = tl.load(images + source, mask=inside, other=0).to(tl.float32)
-    value = tl.div_rn(value, 255.0) - tl.load(mean + channel)
-    value = tl.div_rn(value, tl.load(std + channel))
-    tl.store(out + row * height * width * channels + element, value.to(out.dtype.element_ty), mask=inside)
+    window, place = element // pitch, element % pitch
+    channel = place % channels
+    y = window // out_width * stride - padding + place // channels // kernel
+    x = window % out_width * stride - padding + place // channels % kernel
+    inside = (place < kernel * kernel * channels) & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    inside = inside & (window < out_height * out_width)
+    x = tl.where(flip, width - 1 - x, x)
+    line = example * (height + 2 * pad) + dy + y
+    source = (line * (width + 2 * pad) + dx + x) * channels + channel
+    byte = tl.load(images + source, mask=inside, other=0).to(tl.int32)
+    value = tl.load(table + channel * 256 + byte, mask=inside, other=0.0)
+    size = out_height * out_width * pitch
+    tl.store(out + row.to(tl.int64) * size + element, value.to(out.dtype.element_ty), mask=element < size)
 
 
 # -- the stem: batch norm, ReLU and max pooling of 3 x 3 windows, two apart, with a frame of one -----------------------
@@ -81,61 +89,65 @@ def pool_forward(
     tl.store(taps + where, chosen.to(tl.int8), mask=inside)
 
 
-@triton.jit
-def _unpooled(first_grad, second_grad, taps, rows, columns, channels, height, width, inside, has_second):
-    """Return the gradient of each position before pooling: of the up to four windows that chose it."""
-    pooled_height, pooled_width = (height + 1) // 2, (width + 1) // 2
-    example = rows // (height * width)
-    h = rows % (height * width) // width
-    w = rows % width
-    grad = tl.zeros(inside.shape, tl.float32)
-    for corner in tl.static_range(4):
-        down, right = corner // 2, corner % 2
-        oh, ow = (h + down) // 2, (w + right) // 2
-        there = (oh < pooled_height) & (ow < pooled_width)
-        if down == 1:
-            there = there & (h % 2 == 1)  # an even line lies in one window only
-        if right == 1:
-            there = there & (w % 2 == 1)
-        mask = there[:, None] & inside
-        tap = (h + 1 - 2 * oh) * 3 + (w + 1 - 2 * ow)
-        source = ((example * pooled_height + oh) * pooled_width + ow)[:, None] * channels + columns[None, :]
-        mask = mask & (tl.load(taps + source, mask=mask, other=NO_TAP).to(tl.int32) == tap[:, None])
-        grad += tl.load(first_grad + source, mask=mask, other=0.0).to(tl.float32)
-        grad += tl.load(second_grad + source, mask=only_if(has_second, mask), other=0.0).to(tl.float32)
-    return grad
-
-
 @triton.jit(do_not_specialize=["each", "extra", "height", "width", "chunk", "has_second"])
 def pool_grad_partial(
     first_grad, second_grad, x, taps, partial, means, inverses, total, splits, channels, each, extra, height, width,
     chunk, has_second, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Sums over one chunk of a share's rows of the gradient, and of the gradient times the normalized value."""
+    """Sums over one chunk of a share's windows of the gradient, and of it times the normalized value it belongs to."""
     share, split = tl.program_id(0), tl.program_id(2)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, height * width, each, extra)
+    pooled_height, pooled_width = (height + 1) // 2, (width + 1) // 2
+    pooled = pooled_height * pooled_width
+    first, count = _share(share, pooled, each, extra)
     start = split * chunk
     stop = tl.minimum(start + chunk, count)
     known = columns < channels
     place = share * total + columns
     mean = tl.load(means + place, mask=known)
     inverse = tl.load(inverses + place, mask=known)
-    along_bias = tl.zeros([COLUMNS], tl.float32)
-    along_weight = tl.zeros([COLUMNS], tl.float32)
+    along_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
+    along_weight = tl.zeros([ROWS, COLUMNS], tl.float32)
     for row in range(start, stop, ROWS):
         rows = row + tl.arange(0, ROWS)
         inside = (rows < stop)[:, None] & known[None, :]
         where = (first + rows)[:, None] * channels + columns[None, :]
-        grad = _unpooled(
-            first_grad, second_grad, taps, first + rows, columns, channels, height, width, inside, has_second
-        )
-        values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-        along_bias += tl.sum(grad, axis=0)
-        along_weight += tl.sum(grad * (values - mean[None, :]) * inverse[None, :], axis=0)
+        example = (first + rows) // pooled
+        top = (first + rows) % pooled // pooled_width * 2 - 1
+        left = (first + rows) % pooled_width * 2 - 1
+        tap = tl.load(taps + where, mask=inside, other=NO_TAP).to(tl.int32)
+        inside = tap < NO_TAP
+        grad = tl.load(first_grad + where, mask=inside, other=0.0).to(tl.float32)
+        grad += tl.load(second_grad + where, mask=only_if(has_second, inside), other=0.0).to(tl.float32)
+        chosen = ((example * height + top) * width + left)[:, None] + tap // 3 * width + tap % 3
+        values = tl.load(x + chosen * channels + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+        along_bias += grad
+        along_weight += grad * (values - mean[None, :]) * inverse[None, :]
     place = (share * splits + split) * channels + columns
-    tl.store(partial + place, along_bias, mask=known)
-    tl.store(partial + tl.num_programs(0) * splits * channels + place, along_weight, mask=known)
+    tl.store(partial + place, tl.sum(along_bias, axis=0), mask=known)
+    plane = tl.num_programs(0) * splits * channels
+    tl.store(partial + plane + place, tl.sum(along_weight, axis=0), mask=known)
+
+
+@triton.jit
+def _window(first_grad, second_grad, taps, rows, there, columns, channels, has_second):
+    """Return the tap that windows chose and their gradients, none outside the image."""
+    where = rows[:, None] * channels + columns[None, :]
+    tap = tl.load(taps + where, mask=there, other=NO_TAP).to(tl.int32)
+    grad = tl.load(first_grad + where, mask=there, other=0.0).to(tl.float32)
+    grad += tl.load(second_grad + where, mask=only_if(has_second, there), other=0.0).to(tl.float32)
+    return tap, grad
+
+
+@triton.jit
+def _pool_grad_store(
+    grad, x, x_grad, position, inside, columns, channels, mean, inverse, scale, along_bias, along_weight, count
+):
+    where = position[:, None] * channels + columns[None, :]
+    values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
+    normalized = (values - mean[None, :]) * inverse[None, :]
+    inner = grad - (along_bias[None, :] + normalized * along_weight[None, :]) / count
+    tl.store(x_grad + where, (inner * (inverse * scale)[None, :]).to(x_grad.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["each", "extra", "height", "width", "has_second"])
@@ -143,25 +155,63 @@ def pool_grad_apply(
     first_grad, second_grad, x, taps, x_grad, weight, means, inverses, weight_grads, bias_grads, total, channels,
     each, extra, height, width, has_second, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of what the first convolution wrote, given a share's sums."""
+    """The gradient of what the first convolution wrote, given a share's sums, four positions to each window.
+
+    Window (r, c) covers lines 2r - 1 to 2r + 1: an even line lies in one window, an odd one in two.
+    """
     share = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, height * width, each, extra)
+    pooled_height, pooled_width = (height + 1) // 2, (width + 1) // 2
+    pooled = pooled_height * pooled_width
+    first, windows = _share(share, pooled, each, extra)
+    _, count = _share(share, height * width, each, extra)
     rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     known = columns < channels
-    inside = (rows < count)[:, None] & known[None, :]
-    where = (first + rows)[:, None] * channels + columns[None, :]
+    inside = (rows < windows)[:, None] & known[None, :]
+    rows = first + rows
+    example = rows // pooled
+    r = rows % pooled // pooled_width
+    c = rows % pooled_width
     place = share * total + columns
     mean = tl.load(means + place, mask=known)
     inverse = tl.load(inverses + place, mask=known)
     scale = tl.load(weight + columns, mask=known)
     along_bias = tl.load(bias_grads + place, mask=known)
     along_weight = tl.load(weight_grads + place, mask=known)
-    grad = _unpooled(first_grad, second_grad, taps, first + rows, columns, channels, height, width, inside, has_second)
-    values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    normalized = (values - mean[None, :]) * inverse[None, :]
-    inner = grad - (along_bias[None, :] + normalized * along_weight[None, :]) / count
-    tl.store(x_grad + where, (inner * (inverse * scale)[None, :]).to(x_grad.dtype.element_ty), mask=inside)
+    below = (r + 1 < pooled_height)[:, None] & inside
+    right = (c + 1 < pooled_width)[:, None] & inside
+    across = below & right
+    tap, grad = _window(first_grad, second_grad, taps, rows, inside, columns, channels, has_second)
+    right_tap, right_grad = _window(first_grad, second_grad, taps, rows + 1, right, columns, channels, has_second)
+    below_tap, below_grad = _window(
+        first_grad, second_grad, taps, rows + pooled_width, below, columns, channels, has_second
+    )
+    across_tap, across_grad = _window(
+        first_grad, second_grad, taps, rows + pooled_width + 1, across, columns, channels, has_second
+    )
+    corner = (example * height + 2 * r) * width + 2 * c
+    odd_line = (2 * r + 1 < height)[:, None] & inside
+    odd_column = (2 * c + 1 < width)[:, None] & inside
+    here = tl.where(tap == 4, grad, 0.0)
+    _pool_grad_store(
+        here, x, x_grad, corner, inside, columns, channels, mean, inverse, scale, along_bias, along_weight, count
+    )
+    here = tl.where(tap == 5, grad, 0.0) + tl.where(right_tap == 3, right_grad, 0.0)
+    _pool_grad_store(
+        here, x, x_grad, corner + 1, odd_column, columns, channels, mean, inverse, scale, along_bias, along_weight,
+        count,
+    )  # fmt: skip
+    here = tl.where(tap == 7, grad, 0.0) + tl.where(below_tap == 1, below_grad, 0.0)
+    _pool_grad_store(
+        here, x, x_grad, corner + width, odd_line, columns, channels, mean, inverse, scale, along_bias, along_weight,
+        count,
+    )  # fmt: skip
+    here = tl.where(tap == 8, grad, 0.0) + tl.where(right_tap == 6, right_grad, 0.0)
+    here += tl.where(below_tap == 2, below_grad, 0.0) + tl.where(across_tap == 0, across_grad, 0.0)
+    _pool_grad_store(
+        here, x, x_grad, corner + width + 1, odd_line & odd_column, columns, channels, mean, inverse, scale,
+        along_bias, along_weight, count,
+    )  # fmt: skip
 
 
 # -- the loss and the update ------------------------------------------------------------------------------------------
