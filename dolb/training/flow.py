@@ -254,8 +254,9 @@ class Flow:
         grid = Grid(x, n.workers if self.training else 1)
         weight, bias, means, inverses = self._statistics(norm)
         y = torch.empty(
-            size, channels, (height + 1) // 2, (width + 1) // 2, dtype=x.dtype, device=x.device
-        ).contiguous(memory_format=torch.channels_last)  # fmt: skip
+            size, channels, (height + 1) // 2, (width + 1) // 2, dtype=x.dtype, device=x.device,
+            memory_format=torch.channels_last,
+        )  # fmt: skip
         taps = torch.empty_like(y, dtype=torch.int8)
         if self.training:
             self._measure(x, norm, grid)

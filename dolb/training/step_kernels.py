@@ -37,9 +37,9 @@ def make_patches(
     inside = (place < kernel * kernel * channels) & (y >= 0) & (y < height) & (x >= 0) & (x < width)
     inside = inside & (window < out_height * out_width)
     x = tl.where(flip, width - 1 - x, x)
-    line = example * (height + 2 * pad) + dy + y
-    source = (line * (width + 2 * pad) + dx + x) * channels + channel
-    byte = tl.load(images + source, mask=inside, other=0).to(tl.int32)
+    line = width + 2 * pad
+    corner = images + ((example * (height + 2 * pad) + dy) * line + dx) * channels
+    byte = tl.load(corner + (y * line + x) * channels + channel, mask=inside, other=0).to(tl.int32)
     value = tl.load(table + channel * 256 + byte, mask=inside, other=0.0)
     size = out_height * out_width * pitch
     tl.store(out + row.to(tl.int64) * size + element, value.to(out.dtype.element_ty), mask=element < size)

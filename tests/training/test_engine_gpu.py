@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 FP32_TOLERANCE = 2e-4  # relative, of the loss after 3 epochs: sums run in another order, and training amplifies it
-FUSED_TOLERANCE = 1e-3  # relative, of the mean loss of one epoch's 8 steps
+FUSED_TOLERANCE = 1e-3  # relative, of the mean loss of the first two steps
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def test_captured_steps_give_the_losses_of_eager_steps(images, bn_workers):
 
 @pytest.mark.parametrize("bn_workers", [1, 8])
 def test_fused_steps_give_the_losses_of_eager_steps(images, bn_workers, monkeypatch):
-    """One epoch at a low rate, and no TF32: other kernels round otherwise, and training amplifies that."""
+    """Two steps: other kernels round otherwise, and on these images training amplifies 1e-7 to 1e-2 in eight steps."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    same = config(bn_workers=bn_workers, epochs=1, lr=0.002)
+    same = config(bn_workers=bn_workers, epochs=1, batch_size=500)
     fused, eager = (engine.train(same, images, "cuda", step=step) for step in ("fused", "eager"))
     assert fused["engine"].item() == "fused"
     np.testing.assert_allclose(fused["train_loss"], eager["train_loss"], rtol=FUSED_TOLERANCE)
@@ -67,10 +67,10 @@ def test_packed_runs_equal_the_same_runs_alone(images, precision):
             np.testing.assert_array_equal(ds[name], alone[run.key][name], err_msg=name)
 
 
-def test_the_gpu_follows_the_cpu(images):
-    cpu = engine.train(config(epochs=1), images, "cpu")
-    gpu = engine.train(config(epochs=1), images, "cuda")
-    np.testing.assert_allclose(gpu["train_loss"], cpu["train_loss"], rtol=0.02)
+def test_the_gpu_follows_the_cpu(images, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    cpu, gpu = (engine.train(config(epochs=1, batch_size=500), images, device) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(gpu["train_loss"], cpu["train_loss"], rtol=FUSED_TOLERANCE)
 
 
 def test_a_diverging_run_ends_as_a_result_beside_a_healthy_one(images):
