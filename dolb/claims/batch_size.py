@@ -129,8 +129,12 @@ def _noisy_statistics(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str
     worse = curves[curves["measured_from"] == smallest]["rises"]
     ours = (
         f"At a fixed rate, batch {smallest} is worse than the optimum in {int(worse.sum())} of {len(worse)} curves. "
-        f"With the rate that suits it ({small['lr']:g}) {small['arch']} reaches {small['accuracy']:.1%} there, and "
-        f"{best['accuracy']:.1%} at its best, batch {int(best['batch_size']):,} at rate {best['lr']:g}."
+        f"With the rate that suits it ({small['lr']:g}) {small['arch']} reaches {small['accuracy']:.1%} there, "
+        + (
+            "the best of all its cells."
+            if best["batch_size"] == smallest
+            else f"and {best['accuracy']:.1%} at its best, batch {best['batch_size']:,} at rate {best['lr']:g}."
+        )
     )
     ours += _workers_in_words(study.worker_cells(ds))
     parts = study.separated(ds)
@@ -178,7 +182,7 @@ def _workers_in_words(cells: pd.DataFrame) -> str:
 
 def _lacking(runs: pd.DataFrame, networks: Iterable[str]) -> str:
     missing = [name for name in networks if name not in set(runs["arch"])]
-    return f"Curves of {_listed(missing)} are not published yet." if missing else ""
+    return f"There are no curves of {_listed(missing)} yet." if missing else ""
 
 
 def _within_reach(found: str, ours: str, reason: str, lacking: str) -> tuple[str, str, str]:

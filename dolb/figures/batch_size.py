@@ -23,7 +23,7 @@ from dolb.figures.style import (
     titled,
 )
 
-COLUMNS = 2  # panels side by side, as many as the page is wide
+COLUMNS = 2  # panels side by side, as many as a page of the book is wide
 
 
 def accuracy_by_batch_size(
@@ -32,6 +32,7 @@ def accuracy_by_batch_size(
     panel: str = "arch",
     title: str = "",
     said: Sequence[str] = (),
+    columns: int = COLUMNS,
 ) -> alt.FacetChart:
     """Draw accuracy against batch size, with intervals: a panel per network and a line per rate, or the other way.
 
@@ -76,7 +77,9 @@ def accuracy_by_batch_size(
         layers.append(diamonds.encode(x=x, y=y, tooltip=theirs))
     facet = alt.Facet("panel:N", title=None, sort=order).header(labelFontSize=12, labelFontWeight="bold")
     drawn = alt.layer(*layers).properties(width=420 if len(order) == 1 else 310, height=260)
-    return drawn.facet(facet=facet, columns=COLUMNS).properties(title=titled(title, said))
+    panels = drawn.facet(facet=facet, columns=columns).properties(title=titled(title, said))
+    # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
+    return panels.resolve_axis(x="independent")
 
 
 def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
@@ -111,15 +114,16 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequenc
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
         base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
-    ).properties(width=max(175, 130 * len(rates)), height=320, title=titled(title, said))
+    ).properties(width=len(rates) * (50 + 18 * len(archs)), height=320, title=titled(title, said))
 
 
 def batch_size_study(
     cells: pd.DataFrame, preferred: pd.DataFrame, reported: Sequence[Mapping[str, Any]] = (), title: str = ""
-) -> alt.HConcatChart:
-    """Draw accuracy against batch size, a panel per network, and the preferred batch size by rate beside it."""
-    left, right = accuracy_by_batch_size(cells, reported), preferred_batch_size(preferred)
-    return alt.hconcat(left, right, spacing=30, title=title).resolve_scale(color="independent", opacity="independent")
+) -> alt.HConcatChart | alt.VConcatChart:
+    """Draw accuracy against batch size, a panel per network, with the preferred batch size by rate beside or below."""
+    curves, optima = accuracy_by_batch_size(cells, reported, columns=3), preferred_batch_size(preferred)
+    join = alt.hconcat if len(set(cells["arch"])) == 1 else alt.vconcat
+    return join(curves, optima, spacing=30, title=title).resolve_scale(color="independent", opacity="independent")
 
 
 def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
@@ -132,21 +136,24 @@ def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
     selection = alt.selection_point(fields=["lr"], bind="legend")
     network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
     sizes = cells.groupby(["arch", "lr"])["batch_size"]
-    ends = (cells["batch_size"] == sizes.transform("min")) | (cells["batch_size"] == sizes.transform("max"))
-    table = cells.assign(label=cells["batch_size"].map("{:,}".format).where(ends, ""))
+    ends = {"smallest": sizes.transform("min"), "largest": sizes.transform("max")}
+    table = cells.assign(**{name: cells["batch_size"] == size for name, size in ends.items()})
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
     base = alt.Chart(table).transform_filter("datum.arch === network").encode(
         y=y, color=rate_colour(cells["lr"]), order="batch_size:Q", opacity=picked(selection)
     )  # fmt: skip
+    size = alt.Text("batch_size:Q", format=",")
     panels: list[Panel] = []
     for column, label in (("updates", "updates in the run"), ("device_seconds", "device seconds of the run")):
-        x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False, padding=24).axis(format="~s", grid=False)
+        x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False, padding=40).axis(format="~s", grid=False)
         lines = base.mark_line(strokeWidth=2).encode(x=x)
         points = base.mark_point(filled=True, size=55).encode(x=x, tooltip=accuracy_tooltip())
-        words = base.mark_text(dy=-9, fontSize=9).encode(x=x, text="label:N")
+        before = base.transform_filter("datum.largest").mark_text(fontSize=9, align="right", dx=-7)
+        after = base.transform_filter("datum.smallest").mark_text(fontSize=9, align="left", dx=7)
+        words = [text.encode(x=x, text=size) for text in (before, after)]
         # One selection and one choice, which both panels follow.
         first = lines if panels else lines.add_params(selection, network)
-        panels.append(alt.layer(first, points, words).properties(width=310, height=280))
+        panels.append(alt.layer(first, points, *words).properties(width=310, height=280))
     return alt.hconcat(*panels, title=titled(title))
 
 

@@ -6,7 +6,6 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures.style import (
-    ABOVE,
     COLOURS,
     PERCENT,
     REPORTED,
@@ -61,10 +60,10 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         format="~s", grid=False
     )  # fmt: skip
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    colour = alt.Color("state:N", title="cells (click)", legend=ABOVE).scale(
+    colour = alt.Color("state:N", title="cells (click)", legend=alt.Legend(orient="bottom", titleOrient="left")).scale(
         domain=STATES, range=[COLOURS[4], COLOURS[0], COLOURS[1], "#c8c8c8"]
     )
-    size = alt.Size("state:N", legend=None).scale(domain=STATES, range=[190, 90, 55, 40])
+    size = alt.Size("state:N", legend=None).scale(domain=STATES, range=[170, 70, 45, 35])
     tooltip = [*accuracy_tooltip(), alt.Tooltip("run_seconds:Q", title="device seconds, this size", format=",.1f")]
     chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'")
     sentence = (
@@ -97,7 +96,11 @@ def seconds_by_batch_size(times: pd.DataFrame, title: str = "") -> Panel:
     base = alt.Chart(table).encode(
         x=batch_size_axis(times["batch_size"]), color=network_colour(times["arch"]), opacity=picked(network)
     )
-    y = alt.Y("run_seconds:Q", title="device seconds of one run").scale(type="log", nice=True).axis(format="~s")
+    y = (
+        alt.Y("run_seconds:Q", title="device seconds of one run")
+        .scale(type="log", nice=False, padding=12)
+        .axis(format="~s", gridOpacity=0.5)
+    )
     tooltip = [
         alt.Tooltip("arch:N", title="network"),
         alt.Tooltip("batch_size:Q", title="batch size", format=","),

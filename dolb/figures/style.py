@@ -55,11 +55,15 @@ def picked(selection: alt.Parameter) -> Any:
     return alt.condition(selection, alt.value(1.0), alt.value(FADED))
 
 
-def titled(title: str, said: Sequence[str] = (), width: int = 110) -> alt.Title:
+def titled(title: str, said: Sequence[str] = (), width: int = 110) -> alt.Title | str:
     """Return a title, and under it what the document says, in lines no longer than ``width`` characters."""
     lines = [line for sentence in said for line in textwrap.wrap(sentence, width)]
-    look: dict[str, Any] = {"anchor": "start", "offset": 12, "subtitleColor": REPORTED, "subtitleFontStyle": "italic"}
-    return alt.Title(title, subtitle=lines, **look)
+    quiet: dict[str, Any] = {"color": REPORTED, "fontStyle": "italic", "fontWeight": "normal", "fontSize": 11}
+    if title:
+        under = {f"subtitle{name[0].upper()}{name[1:]}": value for name, value in quiet.items()}
+        return alt.Title(title, subtitle=lines, anchor="start", offset=12, **under)
+    # Vega draws no subtitle under an empty title.
+    return alt.Title(lines, anchor="start", offset=12, **quiet) if lines else ""
 
 
 def accuracy_tooltip() -> list[alt.Tooltip]:

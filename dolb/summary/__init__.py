@@ -119,9 +119,7 @@ def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, 
         return groups, np.empty((DRAWS, 0))
     draws = resample(frame, by)
     low, high = np.quantile(draws, _TAILS, axis=0)
-    words = np.where(
-        groups["n"] > 1, "bootstrap, " + groups["n"].astype(str) + " seeds and test set", groups["interval"]
-    )
+    words = groups["interval"].where(groups["n"] == 1, groups["interval"] + " and the test set")
     return groups.assign(low=low, high=high, interval=words), draws
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 SIZE = ("arch", "batch_size")
+EAGER = "plain eager loop"  # the benchmark program whose speed the grid's time is compared with
 
 
 def priced(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -47,7 +50,47 @@ def device_time(runs: pd.DataFrame, eager: pd.DataFrame | None = None) -> pd.Dat
     return table.assign(eager_seconds=images / speed)
 
 
-def eager_speeds(benchmarks: xr.Dataset, device: str, program: str) -> pd.DataFrame:
+def in_all(times: pd.DataFrame) -> dict[str, float]:
+    """Return the runs and minutes of `device_time` in all, and of those whose time at eager speed is known."""
+    known = times[times["eager_seconds"].notna()]
+    return {
+        "runs": int(times["runs"].sum()),
+        "minutes": float(times["seconds"].sum()) / 60,
+        "known_runs": int(known["runs"].sum()),
+        "known_minutes": float(known["seconds"].sum()) / 60,
+        "eager_minutes": float(known["eager_seconds"].sum()) / 60,
+    }
+
+
+def eager_in_words(total: Mapping[str, float]) -> str:
+    """Say what the runs of `in_all` would have taken at eager speed, for all of them or for those where it is known."""
+    if not total["known_runs"]:
+        return (
+            "What the same runs would take in a plain eager loop cannot be told yet: its speed on this device is not "
+            "published."
+        )
+    which = "these runs" if total["known_runs"] == total["runs"] else f"{total['known_runs']:,} of these runs"
+    return (
+        f"At the speed of a plain eager loop {which} would take {total['eager_minutes']:,.1f} minutes instead of "
+        f"{total['known_minutes']:,.1f}, evaluation not counted; speeds between benchmarked batch sizes are "
+        "interpolated, and no speed is taken beyond them."
+    )
+
+
+def in_words(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return cells of `priced` as a table for readers, a row per cell, with the network as its index."""
+    return pd.DataFrame(
+        {
+            "network": cells["arch"],
+            "device seconds": cells["run_seconds"].map("{:,.1f}".format),
+            "batch size": cells["batch_size"].map("{:,}".format),
+            "learning rate": cells["lr"].map("{:g}".format),
+            "test accuracy": cells["accuracy"].map("{:.1%}".format),
+        }
+    ).set_index("network")
+
+
+def eager_speeds(benchmarks: xr.Dataset, device: str, program: str = EAGER) -> pd.DataFrame:
     """Return images per second of one benchmark program on one device, median over repetitions; maybe no rows."""
     kept = (benchmarks["device"].to_numpy() == device) & (benchmarks["program"].to_numpy() == program)
     names = [*SIZE, "images_per_second"]
