@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import pandas as pd
 
@@ -33,7 +35,9 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
     archs, rates = by_depth(cells["arch"]), sorted(cells["lr"].unique())
     network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
     rate = alt.param(name="rate", value=ANY, bind=alt.binding_select(options=[ANY, *rates], name="learning rate "))
-    slider = alt.binding_range(min=0, max=100, step=1, name="time limit, from the fastest run to the slowest ")
+    slider = alt.binding_range(
+        min=0, max=100, step=1, name="time limit, from the fastest run (0) to the slowest (100) "
+    )
     limit = alt.param(name="limit", value=50, bind=slider)
     state = alt.selection_point(fields=["state"], bind="legend")
     asked = (
@@ -60,17 +64,22 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         format="~s", grid=False
     )  # fmt: skip
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    colour = alt.Color("state:N", title="cells (click)", legend=alt.Legend(orient="bottom", titleOrient="left")).scale(
+    # One legend for colour and size, which have to agree on it word for word.
+    look: dict[str, Any] = {"title": "cells (click)", "sort": STATES}
+    legend = alt.Legend(orient="bottom", titleOrient="left")
+    colour = alt.Color("state:O", legend=legend, **look).scale(
         domain=STATES, range=[COLOURS[4], COLOURS[0], COLOURS[1], "#c8c8c8"]
     )
-    size = alt.Size("state:N", legend=None).scale(domain=STATES, range=[170, 70, 45, 35])
+    size = alt.Size("state:O", legend=legend, **look).scale(domain=STATES, range=[170, 70, 45, 35])
     tooltip = [*accuracy_tooltip(), alt.Tooltip("run_seconds:Q", title="device seconds, this size", format=",.1f")]
     chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'")
     sentence = (
         "'Batch ' + format(datum.batch_size, ',') + ' at rate ' + datum.lr + ': ' + format(datum.accuracy, '.1%') + "
         "' in ' + format(datum.run_seconds, '.1f') + ' s'"
     )
-    one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", top="max(accuracy)")
+    one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", best="max(best)")
+    above: dict[str, Any] = {"align": "left", "fontSize": 14, "fontWeight": "bold"}
+    place = {"x": alt.value(6), "y": alt.value(-8)}
     return alt.layer(
         asked.mark_point(filled=True)
         .encode(x=x, y=y, color=colour, size=size, opacity=picked(state), tooltip=tooltip)
@@ -79,9 +88,11 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         one.transform_calculate(words="'limit ' + format(datum.limit_seconds, '.1f') + ' s'")
         .mark_text(align="left", dx=5, color=REPORTED)
         .encode(x="limit_seconds:Q", y=alt.value(272), text="words:N"),
-        chosen.transform_calculate(words=sentence)
-        .mark_text(align="left", fontSize=14, fontWeight="bold", color=COLOURS[4])
-        .encode(x=alt.value(6), y=alt.value(-8), text="words:N"),
+        chosen.transform_calculate(words=sentence).mark_text(color=COLOURS[4], **above).encode(text="words:N", **place),
+        one.transform_filter("datum.best === 0")
+        .transform_calculate(words="'No batch size at this rate is that fast'")
+        .mark_text(color=REPORTED, **above)
+        .encode(text="words:N", **place),
     ).properties(width=620, height=290, title=titled(title))
 
 
