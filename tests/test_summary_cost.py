@@ -35,6 +35,11 @@ def test_a_price_is_the_median_share_of_the_device():
     assert cost.priced(cells, frame)["run_seconds"].tolist() == [12.0]
 
 
+def test_unevenness_is_the_widest_range_of_one_batch_size():
+    frame = runs(("resnet18", 64, 9.0, 1.0), ("resnet18", 64, 10.0, 1.0), ("resnet18", 64, 12.0, 1.0))
+    assert cost.unevenness(frame) == pytest.approx(0.3)
+
+
 def test_best_for_its_time_are_those_that_no_other_of_the_network_beats():
     best = cost.pareto(CELLS)
     assert list(zip(best["arch"], best["batch_size"], strict=True)) == [

@@ -76,7 +76,7 @@ def accuracy_by_batch_size(
         )
         layers.append(diamonds.encode(x=x, y=y, tooltip=theirs))
     facet = alt.Facet("panel:N", title=None, sort=order).header(labelFontSize=12, labelFontWeight="bold")
-    drawn = alt.layer(*layers).properties(width=420 if len(order) == 1 else 310, height=260)
+    drawn = alt.layer(*layers).properties(width=420 if len(order) == 1 else 256, height=240)
     panels = drawn.facet(facet=facet, columns=columns).properties(title=titled(title, said))
     # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
     return panels.resolve_axis(x="independent")
@@ -114,7 +114,7 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequenc
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
         base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
-    ).properties(width=len(rates) * (50 + 18 * len(archs)), height=320, title=titled(title, said))
+    ).properties(width=len(rates) * (44 + 18 * len(archs)), height=320, title=titled(title, said))
 
 
 def batch_size_study(
@@ -130,12 +130,12 @@ def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
     """Draw the accuracy of whole runs against their updates and device time: a line per rate, a point per batch size.
 
     ``cells`` has arch, lr, batch_size, accuracy, updates, device_seconds. One network is drawn at a time, the one
-    chosen under the chart. The ends of the lines carry their batch sizes.
+    chosen under the chart. The network's smallest and largest batch sizes are written beside their points.
     """
     archs = by_depth(cells["arch"])
     selection = alt.selection_point(fields=["lr"], bind="legend")
     network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
-    sizes = cells.groupby(["arch", "lr"])["batch_size"]
+    sizes = cells.groupby("arch")["batch_size"]
     ends = {"smallest": sizes.transform("min"), "largest": sizes.transform("max")}
     table = cells.assign(**{name: cells["batch_size"] == size for name, size in ends.items()})
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
@@ -153,7 +153,7 @@ def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
         words = [text.encode(x=x, text=size) for text in (before, after)]
         # One selection and one choice, which both panels follow.
         first = lines if panels else lines.add_params(selection, network)
-        panels.append(alt.layer(first, points, *words).properties(width=310, height=280))
+        panels.append(alt.layer(first, points, *words).properties(width=236, height=280))
     return alt.hconcat(*panels, title=titled(title))
 
 
@@ -200,7 +200,7 @@ def accuracy_by_workers(cells: pd.DataFrame, title: str = "") -> alt.HConcatChar
         base.mark_line().encode(y=y).add_params(workers),
         base.mark_rule().encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
         base.mark_point(filled=True, size=55).encode(y=y, tooltip=tooltip),
-    ).properties(width=310, height=260)
+    ).properties(width=226, height=260)
     differences = alt.Chart(cells).transform_filter("isValid(datum.effect)").encode(x=x)
     change = alt.Y("effect:Q", title="change of accuracy with eight workers").axis(format="+.1%")
     about = [
@@ -213,5 +213,5 @@ def accuracy_by_workers(cells: pd.DataFrame, title: str = "") -> alt.HConcatChar
         alt.Chart(pd.DataFrame({"effect": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="effect:Q"),
         differences.mark_rule(strokeWidth=1.5).encode(y=alt.Y("effect_low:Q"), y2="effect_high:Q"),
         differences.mark_point(filled=True, size=55, color="#000000").encode(y=change, tooltip=about),
-    ).properties(width=310, height=260)
+    ).properties(width=226, height=260)
     return alt.hconcat(left, right, spacing=30, title=titled(title))

@@ -93,7 +93,7 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         .transform_calculate(words="'No batch size at this rate is that fast'")
         .mark_text(color=REPORTED, **above)
         .encode(text="words:N", **place),
-    ).properties(width=620, height=290, title=titled(title))
+    ).properties(width=540, height=290, title=titled(title))
 
 
 def seconds_by_batch_size(times: pd.DataFrame, title: str = "") -> Panel:
@@ -126,4 +126,4 @@ def seconds_by_batch_size(times: pd.DataFrame, title: str = "") -> Panel:
         base.transform_filter("isValid(datum.eager_run_seconds)")
         .mark_point(filled=False, size=55)
         .encode(y="eager_run_seconds:Q", tooltip=tooltip),
-    ).properties(width=620, height=290, title=titled(title))
+    ).properties(width=540, height=290, title=titled(title))

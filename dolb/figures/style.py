@@ -25,7 +25,7 @@ def batch_size_axis(sizes: Iterable[int], field: str = "batch_size") -> alt.X:
     ticks = sorted({int(size) for size in sizes})
     shown = [size for size in ticks if not any(size < other < size * 1.5 for other in ticks)]
     return alt.X(f"{field}:Q", title="global batch size").scale(type="log", base=2, nice=False, padding=12).axis(
-        values=shown, format="d", labelAngle=-45, grid=False
+        values=shown, format="d", labelAngle=-45, labelOverlap=False, grid=False
     )  # fmt: skip
 
 

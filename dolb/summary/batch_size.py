@@ -86,7 +86,9 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
 
 def judged_curves(ds: xr.Dataset) -> pd.DataFrame:
     """Return the preferred batch size of every curve that has enough batch sizes to have a shape."""
-    return preferred(judged_runs(ds))
+    return preferred(judged_runs(ds)).sort_values(
+        "arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True
+    )
 
 
 # -- how suddenly a curve falls ----------------------------------------------------------------------------------------

@@ -22,6 +22,12 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return cells.merge(price, on=list(SIZE))
 
 
+def unevenness(runs: pd.DataFrame) -> float:
+    """Return by how much the device times of one network and batch size differ, at most, as a share of their median."""
+    seconds = runs.groupby(list(SIZE))["device_seconds"]
+    return float(((seconds.max() - seconds.min()) / seconds.median()).max())
+
+
 def pareto(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of `priced` that are best for their time: no other of the network is as cheap and as accurate.
 
@@ -30,7 +36,8 @@ def pareto(cells: pd.DataFrame) -> pd.DataFrame:
     ordered = cells.sort_values(["arch", "run_seconds", "accuracy"], ascending=[True, True, False])
     so_far = ordered.groupby("arch")["accuracy"].cummax()
     before = so_far.groupby(ordered["arch"]).shift()
-    return ordered[~(ordered["accuracy"] <= before)].reset_index(drop=True)
+    best = ordered[~(ordered["accuracy"] <= before)]
+    return best.sort_values("arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True)
 
 
 def device_time(runs: pd.DataFrame, eager: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -79,15 +86,19 @@ def eager_in_words(total: Mapping[str, float]) -> str:
 
 def in_words(cells: pd.DataFrame) -> pd.DataFrame:
     """Return cells of `priced` as a table for readers, a row per cell, with the network as its index."""
-    return pd.DataFrame(
-        {
-            "network": cells["arch"],
-            "device seconds": cells["run_seconds"].map("{:,.1f}".format),
-            "batch size": cells["batch_size"].map("{:,}".format),
-            "learning rate": cells["lr"].map("{:g}".format),
-            "test accuracy": cells["accuracy"].map("{:.1%}".format),
-        }
-    ).set_index("network")
+    return (
+        pd.DataFrame(
+            {
+                "network": cells["arch"],
+                "device seconds": cells["run_seconds"].map("{:,.1f}".format),
+                "batch size": cells["batch_size"].map("{:,}".format),
+                "learning rate": cells["lr"].map("{:g}".format),
+                "test accuracy": cells["accuracy"].map("{:.1%}".format),
+            }
+        )
+        .set_index("network")
+        .rename_axis(index=None, columns="network")
+    )
 
 
 def eager_speeds(benchmarks: xr.Dataset, device: str, program: str = EAGER) -> pd.DataFrame:
