@@ -37,8 +37,8 @@ def verdicts(
         *(f"| {_badge(outcome)} | {_MEANINGS[outcome]} | {counts[outcome]} |" for outcome in OUTCOMES),
         "",
         "How a verdict follows from the runs is code, in `dolb/claims`; this page is computed from the published "
-        f"results and holds no number that was typed. Intervals are {summary.CONFIDENCE:.0%}, by bootstrap over seeds "
-        f"and test set. An accuracy is the mean over the last {summary.LAST_EPOCHS} epochs of a run.",
+        f"results and holds no number that was typed. Intervals are {summary.CONFIDENCE:.0%}. An accuracy is the "
+        f"mean over the last {summary.LAST_EPOCHS} epochs of a run.",
         "",
     ]
     for source, about in sources.items():

@@ -129,6 +129,15 @@ def test_g3_needs_both_kinds_at_one_rate_and_all_depths(every_claim):
     assert "resnet34, resnet101 and resnet152" in found.reason
 
 
+def test_g3_passes_over_draws_in_which_a_curve_has_no_fall_to_measure(every_claim, recwarn):
+    # In about half of the draws the best size is the second to last, which leaves one doubling.
+    plateau = dict(zip(SIZES, [0.8, 0.79, 0.79, 0.79, 0.79, 0.79, 0.8, 0.5], strict=True))
+    found = verdict(every_claim, "G3", made_curve(SLOPE, lr=0.1, arch="resnet18"), *falling({16: 0.5}, plateau)[2:])
+    share = 0.29 / 0.30  # of the loss, in the last of seven doublings
+    assert f"resnet50, rate 0.1: {(share - 1 / 7) / (1 - 1 / 7):.2f}" in found.ours
+    assert not [warning for warning in recwarn if warning.category is RuntimeWarning]
+
+
 # -- G4: noisy statistics ----------------------------------------------------------------------------------------------
 
 

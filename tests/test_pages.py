@@ -27,4 +27,6 @@ def test_the_schema_page_names_every_name(repo_root):
 def test_a_claim_that_waits_for_runs_says_for_which(repo_root):
     sources, every_claim = claims.load(repo_root / "book" / "claims.yml")
     judged = claims.judge(every_claim, {"batch-size": results.merge(made_curve({64: 0.5}))})
-    assert "G2 waits: Two networks at two rates are the least." in pages.verdicts(sources, judged, {})
+    assert "G2 waits: Two networks at two rates, with batch sizes in common, are the least." in pages.verdicts(
+        sources, judged, {}
+    )

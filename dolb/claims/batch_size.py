@@ -57,7 +57,11 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
     lacking = _lacking(runs, claims["G2"].setting["networks"])
     found = study.spread(runs) if len(runs) else pd.DataFrame()
     if found.empty:
-        return "not yet measured", "", f"Two networks at two rates are the least. {lacking}".rstrip()
+        return (
+            "not yet measured",
+            "",
+            f"Two networks at two rates, with batch sizes in common, are the least. {lacking}".rstrip(),
+        )
     first, last = found.iloc[0], found.iloc[-1]
     curves = study.preferred(runs[runs["arch"].isin(first["networks"])])
     peaks = curves[curves["lr"] == first["lr"]].set_index("arch").loc[first["networks"]].reset_index()
@@ -94,10 +98,7 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
     # The mean over the networks of a rate, then over rates: no rate counts more for having more networks.
     at_rate = [{kind: rows[rows["lr"] == rate] for kind, rows in kinds.items()} for rate in rates]
     means = {kind: np.mean([rows[kind]["suddenness"].mean() for rows in at_rate]) for kind in kinds}
-    drawn = {
-        kind: np.mean([np.nanmean(np.stack(list(rows[kind]["draws"])), axis=0) for rows in at_rate], axis=0)
-        for kind in kinds
-    }
+    drawn = {kind: np.mean([_mean_draws(rows[kind]["draws"]) for rows in at_rate], axis=0) for kind in kinds}
     more = means["deep"] - means["shallow"]
     low, high = summary.interval(drawn["deep"] - drawn["shallow"], more)
     listed = "; ".join(
@@ -116,6 +117,11 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
         "sizes reach past the optimum. Replicated needs a difference whose interval lies above zero."
     )
     return _within_reach(outcome(sign(low, high)), ours, reason, lacking)
+
+
+def _mean_draws(draws: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the mean over curves, draw by draw, of those that have a suddenness in the draw; nan where none has."""
+    return np.ma.masked_invalid(np.stack(list(draws))).mean(axis=0).filled(np.nan)
 
 
 def _noisy_statistics(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str]:

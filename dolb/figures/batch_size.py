@@ -76,7 +76,7 @@ def accuracy_by_batch_size(
         )
         layers.append(diamonds.encode(x=x, y=y, tooltip=theirs))
     facet = alt.Facet("panel:N", title=None, sort=order).header(labelFontSize=12, labelFontWeight="bold")
-    drawn = alt.layer(*layers).properties(width=420 if len(order) == 1 else 256, height=240)
+    drawn = alt.layer(*layers).properties(width=420 if len(order) == 1 else 256, height=260)
     panels = drawn.facet(facet=facet, columns=columns).properties(title=titled(title, said))
     # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
     return panels.resolve_axis(x="independent")
@@ -114,7 +114,7 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequenc
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
         base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
-    ).properties(width=len(rates) * (44 + 18 * len(archs)), height=320, title=titled(title, said))
+    ).properties(width=len(rates) * (44 + 18 * len(archs)), height=260, title=titled(title, said))
 
 
 def batch_size_study(
