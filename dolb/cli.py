@@ -14,6 +14,7 @@ import typer
 import dolb
 from dolb import claims, figures, gate, pages, publish, recipes, results
 from dolb import data as datasets
+from dolb.summary import batch_size as study
 from dolb.training.device import DeviceError
 
 app = typer.Typer(
@@ -148,7 +149,7 @@ def sweep(
         float | None, typer.Option(help="Seconds after which to stop cleanly; call again to go on.")
     ] = None,
     at_once: Annotated[int | None, typer.Option(help="Runs that share the device.")] = None,
-    part: Annotated[str | None, typer.Option(help="One part of the grid, such as curve or shares.")] = None,
+    part: Annotated[str | None, typer.Option(help="One part of the grid, such as curve, statistics or shares.")] = None,
     archs: Annotated[str | None, typer.Option(help="Networks, with commas.")] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, with commas.")] = None,
     lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
@@ -226,8 +227,8 @@ def pages_command() -> None:
         typer.echo(f"wrote {path}")
     ds = results.load(root / "results" / "batch-size.nc")
     chart = figures.batch_size_study(
-        claims.curve_cells(ds),
-        claims.judged_curves(ds),
+        study.curve_cells(ds),
+        study.judged_curves(ds),
         claims.reported_accuracies(claims.load(root / "book" / "claims.yml")[1]),
     )
     picture = root / "book" / "_static" / "first-figure.png"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dolb import results
+from dolb import results, summary
 from dolb.claims import OUTCOMES, Verdict
 
 NOTICE = "<!-- Made by `make pages` from the claims and the results; edits here are lost. -->"
@@ -36,9 +36,9 @@ def verdicts(
         "|---|---|---|",
         *(f"| {_badge(outcome)} | {_MEANINGS[outcome]} | {counts[outcome]} |" for outcome in OUTCOMES),
         "",
-        "How a verdict follows from the runs is code, in `dolb/claims.py`; this page is computed from the published "
-        "results and holds no number that was typed. Intervals are 95%. An accuracy is the mean over the last five "
-        "epochs of a run.",
+        "How a verdict follows from the runs is code, in `dolb/claims`; this page is computed from the published "
+        f"results and holds no number that was typed. Intervals are {summary.CONFIDENCE:.0%}. An accuracy is the "
+        f"mean over the last {summary.LAST_EPOCHS} epochs of a run.",
         "",
     ]
     for source, about in sources.items():
@@ -54,7 +54,7 @@ def verdicts(
                 f"| {v.claim.id}, {v.claim.where} | {_sentence(v.claim.statement)} | {_reported(v.claim.reported)} |"
                 for v in waiting
             ]
-            lines.append("")
+            lines += ["", *(f"{v.claim.id} waits: {v.reason}\n" for v in waiting if v.reason)]
     return "\n".join(lines)
 
 

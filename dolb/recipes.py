@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from itertools import product
+from dataclasses import dataclass
 
 from dolb.training.config import RunConfig
 
@@ -18,7 +18,35 @@ SCALES = ("published", "demo", "paper")
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 
 BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 20480)
+RATES = (0.003, 0.01, 0.03, 0.1)
 DISTRIBUTED_FROM = 256  # from here on a batch is the work of eight workers
+WORKERS = 8
+
+
+@dataclass(frozen=True)
+class _Curves:
+    """What is run of one network: its rates, its batch sizes, and its seeds where the batch is distributed."""
+
+    lrs: tuple[float, ...]
+    batch_sizes: tuple[int, ...]
+    distributed_seeds: tuple[int, ...] = (0,)
+
+
+# In the order in which a sweep makes them. The deepest start at a larger batch: there a run takes longest.
+_NETWORKS = {
+    "paper": {
+        "resnet18": _Curves(RATES, BATCH_SIZES, (0, 1)),
+        "resnet50": _Curves(RATES, BATCH_SIZES),
+        "resnet152": _Curves(RATES[1:], BATCH_SIZES[3:]),
+        "resnet34": _Curves(RATES[1:], BATCH_SIZES),
+        "resnet101": _Curves(RATES[1:], BATCH_SIZES[3:]),
+    },
+    "demo": {arch: _Curves((0.01, 0.1, 0.5), (16, 64, 256, 1024, 1437)) for arch in ("smallnet-4", "smallnet-8")},
+}
+# Batch norm is studied with the first network at one rate, over ever smaller shares of the smallest distributed batch.
+_ONE_RATE = {"paper": 0.03, "demo": 0.1}
+_SHARES = {"paper": (1, 2, 4, 8, 16, 32, 64, 128), "demo": (1, 4, 8, 16)}
+_SHARE_SEEDS = {"paper": (0, 1, 2), "demo": (0,)}
 
 
 def batch_size(
@@ -34,39 +62,58 @@ def batch_size(
     """Accuracy against batch size, by network and rate: constant rate, no warmup, a fixed number of epochs.
 
     ``part`` is ``curve`` for that grid, where the batch is one worker's below a size and eight workers' from there on;
-    ``shares`` for batch norm over ever smaller shares of one batch, which shows what noisy statistics do while the
-    gradient's batch stays; or ``all``. The shares are run with one network at one rate; other arguments can only
-    leave them out.
+    ``statistics`` for one network at one rate with one worker's batch norm at the distributed sizes, which shows what
+    the eight workers' statistics do; ``shares`` for batch norm over ever smaller shares of one batch, which shows what
+    noisy statistics do while the gradient's batch stays; or ``all``, network by network.
+
+    Arguments narrow the grid, and may go beyond it: networks that are named are run with the rates and sizes that are
+    given; without names, a rate or size of the study is run with the networks that have it in the study, and another
+    one with all. The last two parts keep their network and rate; arguments can only leave them out.
     """
+    networks = _NETWORKS[scale]
+    whole = _Curves(
+        tuple({lr for own in networks.values() for lr in own.lrs}),
+        tuple({size for own in networks.values() for size in own.batch_sizes}),
+    )
     make = _digits_run if scale == "demo" else _cifar10_run
+    first, rate = next(iter(networks)), _ONE_RATE[scale]
+    apart = _within(first, archs) and _within(rate, lrs)
     parts = {
         "curve": [
-            make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=8 if size >= DISTRIBUTED_FROM else 1)
-            for arch, lr, size, seed in product(
-                archs or (("smallnet-4", "smallnet-8") if scale == "demo" else ("resnet18",)),
-                lrs or ((0.01, 0.1, 0.5) if scale == "demo" else (0.003, 0.01, 0.03, 0.1, 0.3)),
-                batch_sizes or ((16, 64, 256, 1024, 1437) if scale == "demo" else BATCH_SIZES),
-                seeds or (0,),
-            )
+            make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=WORKERS if distributed else 1)
+            for arch in archs or networks
+            for own in [networks.get(arch, whole)]
+            for lr in _asked(lrs, own.lrs, () if archs else whole.lrs)
+            for size in _asked(batch_sizes, own.batch_sizes, () if archs else whole.batch_sizes)
+            for distributed in [size >= DISTRIBUTED_FROM]
+            for seed in seeds or (own.distributed_seeds if distributed else (0,))
+        ],
+        "statistics": [
+            make(arch=first, lr=rate, batch_size=size, seed=seed, bn_workers=1)
+            for size in networks[first].batch_sizes
+            for seed in seeds or networks[first].distributed_seeds
+            if apart and size >= DISTRIBUTED_FROM and _within(size, batch_sizes)
         ],
         "shares": [
-            make(arch=arch, lr=lr, batch_size=DISTRIBUTED_FROM, seed=seed, bn_workers=workers)
-            for arch, lr, workers, seed in product(
-                ("smallnet-4",) if scale == "demo" else ("resnet18",),
-                (0.1,) if scale == "demo" else (0.03,),
-                (1, 8, 32, 64) if scale == "demo" else (1, 2, 4, 8, 16, 32, 64, 128),
-                seeds or ((0,) if scale == "demo" else (0, 1, 2)),
-            )
-            if _within(arch, archs) and _within(lr, lrs) and _within(DISTRIBUTED_FROM, batch_sizes)
+            make(arch=first, lr=rate, batch_size=DISTRIBUTED_FROM, seed=seed, bn_workers=workers)
+            for workers in _SHARES[scale]
+            for seed in seeds or _SHARE_SEEDS[scale]
+            if apart and _within(DISTRIBUTED_FROM, batch_sizes)
         ],
     }
     if part not in (*parts, "all"):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(parts)}")
-    chosen = parts.values() if part == "all" else [parts[part]]
-    runs = [
-        run if epochs is None else RunConfig(**run.as_dict() | {"epochs": epochs}) for runs in chosen for run in runs
-    ]
-    return list({run.key: run for run in runs}.values())
+    chosen = [run for name, runs in parts.items() if part in (name, "all") for run in runs]
+    order = list(archs or networks)
+    chosen.sort(key=lambda run: order.index(run.arch))  # a stable sort: within a network, part after part
+    if epochs is not None:
+        chosen = [RunConfig(**run.as_dict() | {"epochs": epochs}) for run in chosen]
+    return list({run.key: run for run in chosen}.values())
+
+
+def _asked(values: Sequence | None, own: Sequence, whole: Sequence) -> Sequence:
+    """Return the network's own values or those asked for, less those that the whole study has and this network not."""
+    return own if values is None else [value for value in values if value in own or value not in whole]
 
 
 def _within(value: object, wanted: Sequence | None) -> bool:

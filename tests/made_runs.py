@@ -34,3 +34,8 @@ def made_curve(accuracies: dict[int, float], **changes) -> list[xr.Dataset]:
         made_run((value,) * 5, batch_size=size, bn_workers=8 if size >= 256 else 1, **changes)
         for size, value in accuracies.items()
     ]
+
+
+def made_study(accuracy, configs) -> xr.Dataset:
+    """Make the Dataset of these configs, each with the accuracy that a function of the config gives."""
+    return results.merge(made_run((accuracy(config),) * config.epochs, **config.as_dict()) for config in configs)

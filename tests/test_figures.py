@@ -1,52 +1,137 @@
 """Figures draw what they are given: every row, its interval, the reported values, and words on hover."""
 
 import json
+import re
 from itertools import chain
 
+import pytest
 import vl_convert
-from made_runs import made_curve
+from made_runs import made_curve, made_run
 
-from dolb import claims, figures, results, summary
+from dolb import figures, results, summary
+from dolb.figures import style
+from dolb.summary import batch_size as study
+from dolb.summary import cost
+
+PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 4096: 0.60}
+TWO = (made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve(PEAK, lr=0.01, arch="resnet101"))
 
 
-def study(*curves, reported=(), title=""):
-    ds = results.merge(chain(*curves))
-    cells = claims.curve_cells(ds)
-    return cells, figures.batch_size_study(cells, summary.preferred_batch_size(cells), reported, title)
+def merged(*curves):
+    return results.merge(chain(*curves))
 
 
-PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75}
+def cells(*curves):
+    return study.curve_cells(merged(*curves))
+
+
+def svg(chart):
+    return vl_convert.vegalite_to_svg(chart.to_dict())
+
+
+def rows(chart, having):
+    return [row for data in chart.to_dict()["datasets"].values() for row in data if having in row]
+
+
+def priced(*curves):
+    ds = merged(*curves)
+    return cost.priced(study.curve_cells(ds), study.curve_runs(ds))
+
+
+def worker_runs():
+    return [
+        made_run((0.7 + 0.01 * workers,) * 5, batch_size=size, bn_workers=workers)
+        for size in (256, 512)
+        for workers in (1, 8, 16)
+    ]
+
+
+CHARTS = {
+    "a panel per network": lambda: figures.accuracy_by_batch_size(cells(*TWO)),
+    "a panel per rate": lambda: figures.accuracy_by_batch_size(cells(*TWO), panel="lr"),
+    "preferred": lambda: figures.preferred_batch_size(study.judged_curves(merged(*TWO))),
+    "cost": lambda: figures.accuracy_by_cost(cells(*TWO)),
+    "shares": lambda: figures.accuracy_by_share(study.share_cells(results.merge(worker_runs()))),
+    "workers": lambda: figures.accuracy_by_workers(study.worker_cells(results.merge(worker_runs()))),
+    "recommendation": lambda: figures.recommendation(priced(*TWO)),
+    "device time": lambda: figures.seconds_by_batch_size(cost.device_time(summary.final_accuracy(merged(*TWO)))),
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_figure_compiles_answers_the_pointer_and_has_one_legend_to_click(name):
+    chart = CHARTS[name]()
+    assert svg(chart).startswith("<svg")
+    spec = json.dumps(chart.to_dict())
+    assert '"tooltip"' in spec
+    assert spec.count('"bind": "legend"') == 1
 
 
 def test_the_study_compiles_to_a_picture_and_holds_every_cell():
-    cells, chart = study(made_curve(PEAK, lr=0.1), made_curve(PEAK, lr=0.01, arch="smallnet-8"))
-    assert vl_convert.vegalite_to_svg(chart.to_dict()).startswith("<svg")
-    rows = [row for data in chart.to_dict()["datasets"].values() for row in data if "interval" in row]
-    assert len(rows) == len(cells)
+    found = cells(*TWO)
+    chart = figures.batch_size_study(found, study.judged_curves(merged(*TWO)))
+    assert svg(chart).startswith("<svg")
+    assert len(rows(chart, "interval")) == len(found)
 
 
-def test_a_panel_per_network_and_a_line_per_rate():
-    _, chart = study(made_curve(PEAK, lr=0.1), made_curve(PEAK, lr=0.01), made_curve(PEAK, lr=0.1, arch="resnet18"))
-    svg = vl_convert.vegalite_to_svg(chart.to_dict())
-    assert "resnet18" in svg
-    assert "smallnet-4" in svg
-    spec = json.dumps(chart.to_dict())
-    assert '"domain": [0.01, 0.1]' in spec
+@pytest.mark.parametrize(("panel", "headers"), [("arch", ["resnet18", "resnet101"]), ("lr", ["rate 0.01", "rate 0.1"])])
+def test_panels_are_networks_or_rates(panel, headers):
+    drawn = svg(figures.accuracy_by_batch_size(cells(*TWO), panel=panel))
+    assert all(f">{header}<" in drawn for header in headers)
+
+
+def test_another_kind_of_panel_is_refused():
+    with pytest.raises(ValueError, match="'seed' is not known; accepted: arch, lr"):
+        figures.accuracy_by_batch_size(cells(*TWO), panel="seed")
+
+
+def test_shallow_networks_come_before_deep_ones():
+    names = ["resnet101", "resnet18", "smallnet-8", "resnet50", "resnet18"]
+    assert style.by_depth(names) == ["resnet18", "resnet50", "resnet101", "smallnet-8"]
+    assert '"domain": ["resnet18", "resnet101"]' in json.dumps(CHARTS["preferred"]().to_dict())
 
 
 def test_reported_values_are_drawn_apart_from_ours():
-    point = {"arch": "smallnet-4", "batch_size": 256, "accuracy": 0.75, "what": "Somebody, Fig. 1"}
-    _, with_point = study(made_curve(PEAK, lr=0.1), reported=[point])
-    _, without = study(made_curve(PEAK, lr=0.1))
-    drawn = [vl_convert.vegalite_to_svg(chart.to_dict()).count(figures.REPORTED) for chart in (with_point, without)]
+    point = {"arch": "resnet18", "batch_size": 256, "accuracy": 0.75, "what": "Somebody, Fig. 1"}
+    with_point = figures.accuracy_by_batch_size(cells(*TWO), [point])
+    without = figures.accuracy_by_batch_size(cells(*TWO))
+    drawn = [svg(chart).count(figures.REPORTED) for chart in (with_point, without)]
     assert drawn[0] > drawn[1]
 
 
-def test_a_title_says_when_a_figure_is_a_demo():
-    _, chart = study(made_curve(PEAK, lr=0.1), title="Demo: small networks on digits")
-    assert "Demo: small networks on digits" in vl_convert.vegalite_to_svg(chart.to_dict())
+@pytest.mark.parametrize("title", ["", "Demo: small networks on digits"])
+def test_what_a_document_says_stands_in_the_figure_with_a_title_and_without(title):
+    said = ["Reported: " + "accuracy rises and then falls, " * 8]
+    drawn = svg(figures.accuracy_by_batch_size(cells(*TWO), title=title, said=said))
+    assert "Reported: accuracy rises and then falls" in drawn
+    assert title in drawn
 
 
 def test_every_measured_size_has_a_tick_unless_two_are_too_close():
     axis = figures.batch_size_axis([16, 8192, 16384, 20480]).to_dict()["axis"]
     assert axis["values"] == [16, 8192, 20480]
+
+
+def recommended(chart, **choices):
+    """Compile the recommendation with other choices and return the sentence it shows."""
+    spec = chart.to_dict()
+    for param in spec["params"]:
+        if param["name"] in choices:
+            param["value"] = choices[param["name"]]
+    (sentence,) = re.findall(r">((?:Batch|No batch size) [^<]+)<", vl_convert.vegalite_to_svg(spec))
+    return sentence
+
+
+def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
+    table = priced(
+        made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({64: 0.85, 256: 0.7}, lr=0.01, arch="resnet18")
+    )
+    # 16, 8, 4, 2 and 1 seconds: every quarter of the slider is a doubling.
+    table = table.assign(run_seconds=table["batch_size"].map({16: 16.0, 64: 8.0, 256: 4.0, 1024: 2.0, 4096: 1.0}))
+    chart = figures.recommendation(table)
+    assert recommended(chart, limit=100) == "Batch 64 at rate 0.01: 85.0% in 8.0 s"
+    assert recommended(chart, limit=100, rate=0.1) == "Batch 256 at rate 0.1: 80.0% in 4.0 s"
+    assert recommended(chart, limit=30) == "Batch 1,024 at rate 0.1: 75.0% in 2.0 s"
+    assert recommended(chart, limit=0) == "Batch 4,096 at rate 0.1: 60.0% in 1.0 s"
+    # At this rate the fastest takes 4 seconds.
+    assert recommended(chart, limit=30, rate=0.01) == "No batch size at this rate is that fast"

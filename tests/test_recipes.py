@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 
-from dolb import recipes
+from dolb import recipes, results
+from dolb.training.config import RunConfig
 
 SLUGS = sorted(recipes.RECIPES)
 # G1: batch sizes 16 to 16384 in powers of two, and 20480.
@@ -48,6 +51,51 @@ def test_the_paper_grid_has_every_batch_size_of_the_study_at_every_rate():
         assert {run.batch_size for run in runs if run.lr == lr} == STUDIED
 
 
+NETWORKS = ["resnet18", "resnet50", "resnet152", "resnet34", "resnet101"]
+
+
+def test_the_paper_grid_has_every_depth_in_the_order_in_which_they_are_made():
+    runs = recipes.configs("batch-size", "paper")
+    assert list(dict.fromkeys(run.arch for run in runs)) == NETWORKS
+    assert [run.arch for run in runs] == sorted((run.arch for run in runs), key=NETWORKS.index)
+    assert {run.epochs for run in runs} == {50}
+    assert len(runs) > 200
+
+
+@pytest.mark.parametrize("arch", NETWORKS)
+def test_a_depth_has_its_rates_and_sizes(arch):
+    runs = [run for run in recipes.configs("batch-size", "paper", part="curve") if run.arch == arch]
+    rates = {run.lr for run in runs}
+    assert rates == {0.01, 0.03, 0.1} | ({0.003} if arch in ("resnet18", "resnet50") else set())
+    deepest = arch in ("resnet101", "resnet152")
+    for lr in rates:
+        sizes = {run.batch_size for run in runs if run.lr == lr}
+        assert sizes == {size for size in STUDIED if size >= 128 or not deepest}
+
+
+def test_resnet18_has_two_seeds_where_the_batch_is_distributed_and_others_have_one():
+    for run in recipes.configs("batch-size", "paper", part="curve"):
+        assert run.seed == 0 or (run.arch == "resnet18" and run.batch_size >= 256)
+    seeds = [run.seed for run in recipes.configs("batch-size", "paper", part="curve", archs=["resnet18"], lrs=[0.1])]
+    assert (seeds.count(0), seeds.count(1)) == (12, 8)
+
+
+def test_the_statistics_are_the_curves_own_runs_with_one_worker():
+    ours = recipes.configs("batch-size", "paper", part="statistics")
+    curve = {run.key for run in recipes.configs("batch-size", "paper", part="curve")}
+    assert {run.bn_workers for run in ours} == {1}
+    assert {run.batch_size for run in ours} == {size for size in STUDIED if size >= 256}
+    assert {replace(run, bn_workers=8).key for run in ours} < curve
+
+
+def test_every_published_run_keeps_its_key(repo_root):
+    ds = results.load(repo_root / "results" / "batch-size.nc")
+    names = [field.name for field in fields(RunConfig)]
+    for run in range(ds.sizes["run"]):
+        one = ds.isel(run=run)
+        assert RunConfig(**{name: one[name].item() for name in names}).key == str(one["key"].item())
+
+
 def test_eight_workers_share_the_batch_from_256_on():
     for run in recipes.configs("batch-size", "paper", part="curve"):
         assert run.bn_workers == (8 if run.batch_size >= 256 else 1)
@@ -69,6 +117,19 @@ def test_changes_narrow_the_grid():
     everything = {run.key for run in recipes.configs("batch-size", "paper")}
     narrowed = recipes.configs("batch-size", "paper", batch_sizes=[64], lrs=[0.1])
     assert {run.key for run in narrowed} < everything
+
+
+def test_a_size_of_the_study_is_run_with_the_networks_that_have_it_there():
+    assert {run.arch for run in recipes.configs("batch-size", "paper", batch_sizes=[64])} == {
+        "resnet18", "resnet34", "resnet50"
+    }  # fmt: skip
+    assert {run.arch for run in recipes.configs("batch-size", "paper", lrs=[0.003])} == {"resnet18", "resnet50"}
+    named = recipes.configs("batch-size", "paper", batch_sizes=[64], archs=["resnet152"])
+    assert {(run.arch, run.batch_size) for run in named} == {("resnet152", 64)}
+
+
+def test_a_rate_that_the_study_does_not_have_is_run_with_every_network():
+    assert {run.arch for run in recipes.configs("batch-size", "paper", lrs=[0.3])} == set(NETWORKS)
 
 
 def test_changes_may_go_beyond_the_grid():

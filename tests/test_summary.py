@@ -1,15 +1,25 @@
-"""From runs to numbers: final accuracies, intervals, and the preferred batch size."""
+"""From runs to numbers: final accuracies, and intervals by Student and by bootstrap."""
 
 import numpy as np
 import pytest
-from made_runs import made_curve, made_run
+from made_runs import made_run
 from scipy import stats
 
 from dolb import results, summary
 
+CELL = ("arch", "lr", "batch_size")
 
-def cells(runs, by=("arch", "lr", "batch_size")):
+
+def seeds(*values, **changes):
+    return [made_run((value,) * 5, seed=seed, **changes) for seed, value in enumerate(values)]
+
+
+def cells(runs, by=CELL):
     return summary.over_seeds(summary.final_accuracy(results.merge(runs)), by)
+
+
+def bootstrapped(runs, by=CELL):
+    return summary.bootstrapped(summary.final_accuracy(results.merge(runs)), by)
 
 
 def test_the_final_accuracy_is_the_mean_of_the_last_five_epochs():
@@ -28,7 +38,7 @@ def test_updates_count_the_last_partial_batch():
 
 
 def test_one_seed_has_the_interval_of_a_share_of_the_test_set():
-    row = cells([made_run((0.8,) * 5)]).iloc[0]
+    row = cells(seeds(0.8)).iloc[0]
     half = 1.959964 * np.sqrt(0.8 * 0.2 / 10_000)
     assert row["high"] - row["accuracy"] == pytest.approx(half, rel=1e-5)
     assert row["interval"] == "of the test set, one seed"
@@ -36,29 +46,40 @@ def test_one_seed_has_the_interval_of_a_share_of_the_test_set():
 
 def test_several_seeds_have_students_interval_of_their_mean():
     values = [0.80, 0.82, 0.81]
-    row = cells([made_run((value,) * 5, seed=seed) for seed, value in enumerate(values)]).iloc[0]
+    row = cells(seeds(*values)).iloc[0]
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high), rel=1e-5)
     assert row["n"] == 3
 
 
-def test_the_preferred_batch_size_comes_with_the_sizes_that_may_equal_it():
-    curve = cells(made_curve({32: 0.70, 64: 0.80, 128: 0.803, 256: 0.75}, lr=0.1))
-    row = summary.preferred_batch_size(curve).iloc[0]
-    assert (row["batch_size"], row["smallest"], row["largest"]) == (128, 64, 128)
-    assert row["rises"]
-    assert row["falls"]
+def test_the_bootstrap_of_one_seed_is_the_interval_of_the_test_set():
+    drawn, expected = bootstrapped(seeds(0.8))[0].iloc[0], cells(seeds(0.8)).iloc[0]
+    assert (drawn["low"], drawn["high"]) == pytest.approx((expected["low"], expected["high"]), abs=1e-3)
 
 
-def test_a_curve_whose_best_is_at_an_end_does_not_rise_there():
-    row = summary.preferred_batch_size(cells(made_curve({32: 0.8, 64: 0.7, 128: 0.6}))).iloc[0]
-    assert not row["rises"]
-    assert row["falls"]
+def test_the_bootstrap_has_the_variance_of_a_mean_of_seeds_and_of_a_test_set():
+    values = [0.70, 0.80, 0.90]
+    _, draws = bootstrapped(seeds(*values))
+    expected = np.var(values, ddof=1) / len(values) + 0.8 * 0.2 / 10_000
+    assert draws.var() == pytest.approx(expected, rel=0.15)
+    assert draws.mean() == pytest.approx(0.8, abs=0.01)
 
 
-def test_a_rise_within_the_uncertainty_is_no_rise():
-    row = summary.preferred_batch_size(cells(made_curve({32: 0.800, 64: 0.801, 128: 0.6}))).iloc[0]
-    assert not row["rises"]
+def test_two_seeds_that_agree_by_luck_are_not_taken_for_certainty():
+    row = bootstrapped(seeds(0.8, 0.8))[0].iloc[0]
+    assert row["high"] - row["low"] > 0.01
+    assert row["interval"] == "over 2 seeds and the test set"
+
+
+def test_draws_come_in_the_order_of_the_cells():
+    found, draws = bootstrapped([*seeds(0.9, batch_size=64), *seeds(0.5, batch_size=16)])
+    assert draws.mean(axis=0) == pytest.approx(found["accuracy"], abs=0.01)
+
+
+def test_an_interval_can_be_put_where_its_number_is():
+    draws = np.linspace(0.2, 0.4, 1001)
+    assert summary.interval(draws) == pytest.approx((0.205, 0.395))
+    assert summary.interval(draws, 0.1) == pytest.approx((0.005, 0.195))
 
 
 def test_selecting_passes_over_runs_that_are_not_there_yet_but_not_over_all():
@@ -66,3 +87,11 @@ def test_selecting_passes_over_runs_that_are_not_there_yet_but_not_over_all():
     assert summary.select(here, [here["key"].item(), missing["key"].item()]).sizes["run"] == 1
     with pytest.raises(ValueError, match="none of these runs"):
         summary.select(here, [missing["key"].item()])
+
+
+def test_narrowing_keeps_what_no_recipe_lists_and_says_what_is_not_there():
+    ds = results.merge([made_run(seed=7, lr=0.3), made_run(seed=0, lr=0.1)])
+    assert summary.narrow(ds, lr=None, seed=None).sizes["run"] == 2
+    assert summary.narrow(ds, lr=[0.3, 0.01])["seed"].item() == 7
+    with pytest.raises(ValueError, match=r"no published run has lr \[0.5\]"):
+        summary.narrow(ds, lr=[0.5])

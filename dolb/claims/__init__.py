@@ -1,0 +1,65 @@
+"""Claims of the five documents, and the verdicts that our results give on them.
+
+``book/claims.yml`` holds the claims. A judge reads one experiment's Dataset and says what we found, with its interval,
+and whether that agrees; each experiment's judges are a module here. A claim without a judge, or without results yet,
+is said to be not yet measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+import yaml
+
+from dolb.claims import batch_size
+from dolb.claims.claim import OUTCOMES, Claim, Judge, Verdict
+
+__all__ = ["JUDGES", "OUTCOMES", "Claim", "Judge", "Verdict", "judge", "load", "reported_accuracies", "statements"]
+
+JUDGES: dict[str, Judge] = {**batch_size.JUDGES}
+
+
+def load(path: str | Path | None = None) -> tuple[dict[str, dict[str, Any]], dict[str, Claim]]:
+    """Read the documents and their claims, by source and by id; without a path, those of this package's checkout."""
+    path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
+    content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    claims = [Claim(**{str(name): value for name, value in entry.items()}) for entry in content["claims"]]
+    return content["sources"], {claim.id: claim for claim in claims}
+
+
+def judge(claims: Mapping[str, Claim], results: Mapping[str, xr.Dataset]) -> dict[str, Verdict]:
+    """Return a verdict for every claim, from the results of its experiment where they are there."""
+    verdicts = {}
+    for name, claim in claims.items():
+        if name in JUDGES and claim.experiment in results:
+            verdicts[name] = Verdict(claim, *JUDGES[name](results[claim.experiment], claims))
+        else:
+            verdicts[name] = Verdict(claim, "not yet measured")
+    return verdicts
+
+
+def statements(claims: Mapping[str, Claim], *names: str) -> list[str]:
+    """Return what these claims say, each as a line that a figure can show beside our runs."""
+    return [f"Reported, {claims[name].where}: {claims[name].statement}." for name in names]
+
+
+def reported_accuracies(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
+    """Return the accuracies that Gahlot et al. report for ResNet-18 on the full data, as points for a figure."""
+    small, large = claims["G7"].reported["256"]["full"], claims["G12"]
+    return [
+        {
+            "arch": "resnet18",
+            "batch_size": 256,
+            "accuracy": small["accuracy"] / 100,
+            "what": f"Gahlot et al., Fig. 6, weight decay {small['weight_decay']}",
+        },
+        {
+            "arch": "resnet18",
+            "batch_size": 6272,
+            "accuracy": large.reported["full"] / 100,
+            "what": "Gahlot et al., Fig. 7",
+        },
+    ]

@@ -1,0 +1,222 @@
+"""The verdicts on what Gahlot et al. say of batch size: G1 to G4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb import summary
+from dolb.claims.claim import Claim, Judge, outcome, sign
+from dolb.summary import batch_size as study
+
+_TOO_FEW = f"No curve has at least {study.FEWEST_POINTS} batch sizes."
+
+
+def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
+    curves = study.judged_curves(ds)
+    if curves.empty:
+        return "not yet measured", "", _TOO_FEW
+    first, last = claims["G1"].setting["batch_size"]
+    rises = _reached(curves["rises"], curves["measured_from"] <= first)
+    falls = _reached(curves["falls"], curves["measured_to"] >= last)
+    holds = [False if False in both else None if None in both else True for both in zip(rises, falls, strict=True)]
+    notes = {True: "", False: "; no {} it", None: "; no {} it in what was run"}
+    told = [
+        f"{row.batch_size:,} ({row.smallest:,} to {row.largest:,}"
+        + notes[rise].format("rise before")
+        + notes[fall].format("fall after")
+        + f") at rate {row.lr:g}"
+        for row, rise, fall in zip(curves.itertuples(), rises, falls, strict=True)
+    ]
+    listed = "; ".join(
+        f"{arch} " + ", ".join(words for words, of in zip(told, curves["arch"], strict=True) if of == arch)
+        for arch in study.by_depth(curves["arch"])
+    )
+    ours = (
+        f"{holds.count(True)} of {len(curves)} curves rise to an optimum inside the measured range and fall after it. "
+        f"Preferred batch size, with its interval: {listed}."
+    )
+    reason = (
+        "A curve counts if both its ends lie below its best cell: the bootstrap interval of each difference must lie "
+        f"above zero. It counts against the claim if one end does not though it reaches the claim's, batch {first:,} "
+        f"or {last:,}; otherwise it is open."
+    )
+    return outcome(*holds), ours, reason
+
+
+def _reached(seen: pd.Series, far_enough: pd.Series) -> list[bool | None]:
+    """Return True where it is seen, False where it is not though the sizes go far enough, None where they do not."""
+    return [True if yes else False if enough else None for yes, enough in zip(seen, far_enough, strict=True)]
+
+
+def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
+    runs = study.judged_runs(ds)
+    lacking = _lacking(runs, claims["G2"].setting["networks"])
+    found = study.spread(runs) if len(runs) else pd.DataFrame()
+    if found.empty:
+        return (
+            "not yet measured",
+            "",
+            f"Two networks at two rates, with batch sizes in common, are the least. {lacking}".rstrip(),
+        )
+    first, last = found.iloc[0], found.iloc[-1]
+    curves = study.preferred(runs[runs["arch"].isin(first["networks"])])
+    peaks = curves[curves["lr"] == first["lr"]].set_index("arch").loc[first["networks"]].reset_index()
+    together = bool(peaks["smallest"].max() <= peaks["largest"].min())
+    ours = (
+        f"The curves of {_listed(first['networks'])} lie, on average over {len(first['batch_sizes'])} batch sizes, "
+        + "; ".join(f"{_points(row)} apart at rate {row['lr']:g}" for _, row in found.iterrows())
+        + f". From the lowest to the highest rate that is {_change(last, 'growth')}. At rate {first['lr']:g} the "
+        "preferred batch sizes are "
+        + ", ".join(
+            f"{row.arch} {row.batch_size:,} ({row.smallest:,} to {row.largest:,})" for row in peaks.itertuples()
+        )
+        + f"; their intervals have {'a size' if together else 'no size'} in common."
+    )
+    reason = (
+        "How far curves lie apart is the range of accuracies over the networks, mean over batch sizes, for the same "
+        "networks and sizes at every rate. Replicated needs a growth from the lowest to the highest rate whose "
+        "interval lies above zero, and preferred batch sizes at the lowest rate whose intervals have one in common."
+    )
+    spreads = sign(last["growth_low"], last["growth_high"])
+    return _within_reach(outcome(spreads, together), ours, reason, lacking)
+
+
+def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
+    runs = study.judged_runs(ds)
+    networks = claims["G3"].setting
+    lacking = _lacking(runs, [*networks["shallow"], *networks["deep"]])
+    found = study.falls(runs)
+    kinds = {kind: found[found["arch"].isin(networks[kind])] for kind in ("shallow", "deep")}
+    rates = sorted(set(kinds["shallow"]["lr"]) & set(kinds["deep"]["lr"]))
+    if not rates:
+        reason = f"Falling curves of a shallow and of a deep network at one rate are the least. {lacking}"
+        return "not yet measured", "", reason.rstrip()
+    # The mean over the networks of a rate, then over rates: no rate counts more for having more networks.
+    at_rate = [{kind: rows[rows["lr"] == rate] for kind, rows in kinds.items()} for rate in rates]
+    means = {kind: np.mean([rows[kind]["suddenness"].mean() for rows in at_rate]) for kind in kinds}
+    drawn = {kind: np.mean([_mean_draws(rows[kind]["draws"]) for rows in at_rate], axis=0) for kind in kinds}
+    more = means["deep"] - means["shallow"]
+    low, high = summary.interval(drawn["deep"] - drawn["shallow"], more)
+    listed = "; ".join(
+        f"{row.arch}, rate {row.lr:g}: {row.suddenness:.2f} ({row.low:.2f} to {row.high:.2f})"
+        for arch in study.by_depth(found["arch"])
+        for row in found[(found["arch"] == arch) & found["lr"].isin(rates)].itertuples()
+    )
+    ours = (
+        f"On a scale from 0, a straight slope, to 1, a cliff, the deep networks' curves fall with a suddenness of "
+        f"{means['deep']:.2f} and the shallow ones' with {means['shallow']:.2f}, mean over "
+        f"{_count(rates, 'rate')}; the difference is {more:+.2f} ({low:+.2f} to {high:+.2f}). By curve: {listed}."
+    )
+    reason = (
+        "Suddenness is the largest share of the loss past the optimum that falls within one doubling of the batch, "
+        "scaled so that a straight slope over the logarithm of the batch size has 0 and a cliff 1, however far the "
+        "sizes reach past the optimum. Replicated needs a difference whose interval lies above zero."
+    )
+    return _within_reach(outcome(sign(low, high)), ours, reason, lacking)
+
+
+def _mean_draws(draws: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the mean over curves, draw by draw, of those that have a suddenness in the draw; nan where none has."""
+    return np.ma.masked_invalid(np.stack(list(draws))).mean(axis=0).filled(np.nan)
+
+
+def _noisy_statistics(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str]:
+    curves = study.judged_curves(ds)
+    if curves.empty:
+        return "not yet measured", "", _TOO_FEW
+    cells = study.curve_cells(ds).merge(curves[["arch", "lr"]], on=["arch", "lr"])
+    smallest = int(cells["batch_size"].min())
+    small = cells[cells["batch_size"] == smallest].sort_values("accuracy").iloc[-1]
+    best = cells[cells["arch"] == small["arch"]].sort_values("accuracy").iloc[-1]
+    worse = curves[curves["measured_from"] == smallest]["rises"]
+    ours = (
+        f"At a fixed rate, batch {smallest} is worse than the optimum in {int(worse.sum())} of {len(worse)} curves. "
+        f"With the rate that suits it ({small['lr']:g}) {small['arch']} reaches {small['accuracy']:.1%} there, "
+        + (
+            "the best of all its cells."
+            if best["batch_size"] == smallest
+            else f"and {best['accuracy']:.1%} at its best, batch {best['batch_size']:,} at rate {best['lr']:g}."
+        )
+    )
+    ours += _workers_in_words(study.worker_cells(ds))
+    parts = study.separated(ds)
+    if parts.empty:
+        reason = (
+            "What is seen is judged, its cause not yet: the test that separates the two, the statistics of small "
+            "batches under the gradient of a large one, is not published yet."
+        )
+        return "mixed", ours, reason
+    at = parts.iloc[0]
+    ours += (
+        f" From batch {at['from_size']:,} to {at['batch_size']:,} at rate {at['lr']:g} the accuracy of {at['arch']} "
+        f"changes by {_change(at, 'total')}. Batch-norm statistics over {at['batch_size']:,} examples alone, the "
+        f"gradient's batch held, change it by {_change(at, 'statistics')}; the smaller gradient batch, the statistics "
+        f"held, by {_change(at, 'gradient')}."
+    )
+    reason = (
+        "Replicated needs intervals that say three things: the small batch loses, its statistics alone lose, and they "
+        "lose more than its gradient does. Not replicated: the small batch loses, its gradient loses more than its "
+        "statistics do, and these alone may lose nothing."
+    )
+    loses, noisy = at["total_high"] < 0, at["statistics_high"] < 0
+    if loses and noisy and at["difference_high"] < 0:
+        return "replicated", ours, reason
+    return ("not replicated" if loses and not noisy and at["difference_low"] > 0 else "mixed"), ours, reason
+
+
+def _workers_in_words(cells: pd.DataFrame) -> str:
+    """Say what eight workers' statistics change at the batch sizes at which one worker's were run as well."""
+    rows = cells[cells["effect"].notna()] if len(cells) else cells
+    if rows.empty:
+        return ""
+    low, high = rows.sort_values("effect").iloc[0], rows.sort_values("effect").iloc[-1]
+    told = rows[(rows["effect_low"] > 0) | (rows["effect_high"] < 0)]
+    return (
+        f" Eight workers' statistics instead of one's, at rate {low['lr']:g} and batches from "
+        f"{rows['batch_size'].min():,} to {rows['batch_size'].max():,}, change the accuracy of {low['arch']} by "
+        f"{100 * low['effect']:+.1f} (batch {int(low['batch_size']):,}) to {100 * high['effect']:+.1f} points (batch "
+        f"{int(high['batch_size']):,}); at {len(told)} of {len(rows)} sizes the change can be told from none."
+    )
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def _lacking(runs: pd.DataFrame, networks: Iterable[str]) -> str:
+    missing = [name for name in networks if name not in set(runs["arch"])]
+    return f"There are no curves of {_listed(missing)} yet." if missing else ""
+
+
+def _within_reach(found: str, ours: str, reason: str, lacking: str) -> tuple[str, str, str]:
+    """Return the verdict, no more than mixed where networks of the claim lack."""
+    return ("mixed" if lacking else found), ours, f"{reason} {lacking}".rstrip()
+
+
+def _listed(names: Iterable[str]) -> str:
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def _count(things: list, word: str) -> str:
+    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
+
+
+def _span(sizes: pd.Series) -> str:
+    low, high = sizes.min(), sizes.max()
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _points(row: pd.Series) -> str:
+    return f"{100 * row['spread']:.1f} points ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
+
+
+def _change(row: pd.Series, name: str) -> str:
+    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    return f"{value:+.1f} points ({low:+.1f} to {high:+.1f})"
+
+
+JUDGES: dict[str, Judge] = {"G1": _optimum, "G2": _spread, "G3": _suddenness, "G4": _noisy_statistics}

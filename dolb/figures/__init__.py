@@ -1,0 +1,31 @@
+"""Figures: a table in, an altair chart out; no computing, no reading.
+
+Each experiment's figures are a module here; what they share is in ``style``. All are called by ``dolb.figures.NAME``.
+"""
+
+from dolb.figures.batch_size import (
+    accuracy_by_batch_size,
+    accuracy_by_cost,
+    accuracy_by_share,
+    accuracy_by_workers,
+    batch_size_study,
+    preferred_batch_size,
+)
+from dolb.figures.benchmarks import step_speed
+from dolb.figures.cost import recommendation, seconds_by_batch_size
+from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
+
+__all__ = [
+    "COLOURS",
+    "REPORTED",
+    "accuracy_by_batch_size",
+    "accuracy_by_cost",
+    "accuracy_by_share",
+    "accuracy_by_workers",
+    "batch_size_axis",
+    "batch_size_study",
+    "preferred_batch_size",
+    "recommendation",
+    "seconds_by_batch_size",
+    "step_speed",
+]

@@ -1,0 +1,217 @@
+"""Figures of the batch-size study: the curves, their optima, what they cost, and what batch norm does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from dolb.figures.style import (
+    ABOVE,
+    COLOURS,
+    PERCENT,
+    REPORTED,
+    Panel,
+    accuracy_tooltip,
+    batch_size_axis,
+    by_depth,
+    network_colour,
+    picked,
+    rate_colour,
+    titled,
+)
+
+COLUMNS = 2  # panels side by side, as many as a page of the book is wide
+
+
+def accuracy_by_batch_size(
+    cells: pd.DataFrame,
+    reported: Sequence[Mapping[str, Any]] = (),
+    panel: str = "arch",
+    title: str = "",
+    said: Sequence[str] = (),
+    columns: int = COLUMNS,
+) -> alt.FacetChart:
+    """Draw accuracy against batch size, with intervals: a panel per network and a line per rate, or the other way.
+
+    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, diverged; ``panel`` is ``arch`` or ``lr``;
+    ``reported`` the paper's own numbers as arch, batch_size, accuracy, what, for panels of networks; ``said`` what it
+    says in words.
+    """
+    if panel not in ("arch", "lr"):
+        raise ValueError(f"panel {panel!r} is not known; accepted: arch, lr")
+    line = "lr" if panel == "arch" else "arch"
+    selection = alt.selection_point(fields=[line], bind="legend")
+    rates, archs = sorted(cells["lr"].unique()), by_depth(cells["arch"])
+    x = batch_size_axis(cells["batch_size"])
+    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False, nice=True)
+    # One table, because a chart in panels has one: reported values are the rows with a text in `what`.
+    table = pd.concat([cells.assign(what=""), pd.DataFrame(list(reported)).assign(lr=rates[0])], ignore_index=True)
+    if panel == "lr":
+        table = table.assign(panel="rate " + table["lr"].map("{:g}".format))
+        order = [f"rate {rate:g}" for rate in rates]
+    else:
+        table, order = table.assign(panel=table["arch"]), archs
+    chart = alt.Chart(table)
+    ours = chart.transform_filter("datum.what === ''").encode(
+        x=x,
+        color=rate_colour(cells["lr"]) if line == "lr" else network_colour(cells["arch"]),
+        opacity=picked(selection),
+    )
+    theirs = [
+        alt.Tooltip("what:N", title="reported"),
+        alt.Tooltip("batch_size:Q", title="batch size", format=","),
+        alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
+    ]
+    layers = [
+        ours.mark_line(strokeWidth=2).encode(y=y).add_params(selection),
+        ours.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
+        ours.mark_point(filled=True, size=45).encode(y=y, tooltip=accuracy_tooltip()),
+    ]
+    if reported:
+        diamonds = chart.transform_filter("datum.what !== ''").mark_point(
+            shape="diamond", size=110, color=REPORTED, strokeWidth=2
+        )
+        layers.append(diamonds.encode(x=x, y=y, tooltip=theirs))
+    facet = alt.Facet("panel:N", title=None, sort=order).header(labelFontSize=12, labelFontWeight="bold")
+    drawn = alt.layer(*layers).properties(width=420 if len(order) == 1 else 256, height=260)
+    panels = drawn.facet(facet=facet, columns=columns).properties(title=titled(title, said))
+    # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
+    return panels.resolve_axis(x="independent")
+
+
+def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
+    """Draw the batch size of the highest accuracy by learning rate, with its interval: a line per network.
+
+    ``preferred`` has arch, lr, batch_size, smallest, largest, accuracy, measured_from, measured_to, fewest_seeds,
+    most_seeds. Networks are drawn a little beside one another, so that intervals at one rate can be told apart.
+    """
+    rates, archs = sorted(preferred["lr"].unique()), by_depth(preferred["arch"])
+    sizes = sorted({*preferred["smallest"], *preferred["largest"], *preferred["batch_size"]})
+    y = alt.Y("batch_size:Q", title="preferred batch size").scale(type="log", base=2, padding=12).axis(
+        values=sizes, format="d", grid=True, gridOpacity=0.4
+    )  # fmt: skip
+    x = alt.X("lr:O", title="learning rate", sort=rates).axis(format="~g", labelAngle=0, grid=False)
+    beside = alt.XOffset("arch:N", sort=archs).scale(paddingOuter=0.6)
+    network = alt.selection_point(fields=["arch"], bind="legend")
+    base = alt.Chart(preferred).encode(x=x, xOffset=beside, color=network_colour(archs), opacity=picked(network))
+    tooltip = [
+        alt.Tooltip("arch:N", title="network"),
+        alt.Tooltip("lr:Q", title="learning rate"),
+        alt.Tooltip("batch_size:Q", title="preferred batch size", format=","),
+        alt.Tooltip("smallest:Q", title="interval from", format=","),
+        alt.Tooltip("largest:Q", title="interval to", format=","),
+        alt.Tooltip("accuracy:Q", title="accuracy there", format=".2%"),
+        alt.Tooltip("fewest_seeds:Q", title="seeds of a cell, fewest"),
+        alt.Tooltip("most_seeds:Q", title="seeds of a cell, most"),
+        alt.Tooltip("measured_from:Q", title="smallest measured", format=","),
+        alt.Tooltip("measured_to:Q", title="largest measured", format=","),
+    ]
+    bars = base.mark_rule(strokeWidth=5, strokeOpacity=0.35, strokeCap="round")
+    return alt.layer(
+        base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
+        bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
+        base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
+    ).properties(width=len(rates) * (44 + 18 * len(archs)), height=260, title=titled(title, said))
+
+
+def batch_size_study(
+    cells: pd.DataFrame, preferred: pd.DataFrame, reported: Sequence[Mapping[str, Any]] = (), title: str = ""
+) -> alt.HConcatChart | alt.VConcatChart:
+    """Draw accuracy against batch size, a panel per network, with the preferred batch size by rate beside or below."""
+    curves, optima = accuracy_by_batch_size(cells, reported, columns=3), preferred_batch_size(preferred)
+    join = alt.hconcat if len(set(cells["arch"])) == 1 else alt.vconcat
+    return join(curves, optima, spacing=30, title=title).resolve_scale(color="independent", opacity="independent")
+
+
+def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
+    """Draw the accuracy of whole runs against their updates and device time: a line per rate, a point per batch size.
+
+    ``cells`` has arch, lr, batch_size, accuracy, updates, device_seconds. One network is drawn at a time, the one
+    chosen under the chart. The network's smallest and largest batch sizes are written beside their points.
+    """
+    archs = by_depth(cells["arch"])
+    selection = alt.selection_point(fields=["lr"], bind="legend")
+    network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
+    sizes = cells.groupby("arch")["batch_size"]
+    ends = {"smallest": sizes.transform("min"), "largest": sizes.transform("max")}
+    table = cells.assign(**{name: cells["batch_size"] == size for name, size in ends.items()})
+    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
+    base = alt.Chart(table).transform_filter("datum.arch === network").encode(
+        y=y, color=rate_colour(cells["lr"]), order="batch_size:Q", opacity=picked(selection)
+    )  # fmt: skip
+    size = alt.Text("batch_size:Q", format=",")
+    panels: list[Panel] = []
+    for column, label in (("updates", "updates in the run"), ("device_seconds", "device seconds of the run")):
+        x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False, padding=40).axis(format="~s", grid=False)
+        lines = base.mark_line(strokeWidth=2).encode(x=x)
+        points = base.mark_point(filled=True, size=55).encode(x=x, tooltip=accuracy_tooltip())
+        before = base.transform_filter("datum.largest").mark_text(fontSize=9, align="right", dx=-7)
+        after = base.transform_filter("datum.smallest").mark_text(fontSize=9, align="left", dx=7)
+        words = [text.encode(x=x, text=size) for text in (before, after)]
+        # One selection and one choice, which both panels follow.
+        first = lines if panels else lines.add_params(selection, network)
+        panels.append(alt.layer(first, points, *words).properties(width=236, height=280))
+    return alt.hconcat(*panels, title=titled(title))
+
+
+def accuracy_by_share(cells: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
+    """Draw accuracy against the examples under one batch-norm statistic: shares of one batch, and whole batches.
+
+    ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, interval.
+    """
+    change = alt.selection_point(fields=["change"], bind="legend")
+    changes = sorted(cells["change"].unique())
+    x = batch_size_axis(cells["share"], "share").title("examples under one batch-norm statistic")
+    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
+    colour = alt.Color("change:N", title="what is made smaller (click)", legend=ABOVE).scale(
+        domain=changes, range=[COLOURS[0], COLOURS[4]][: len(changes)]
+    )
+    base = alt.Chart(cells).encode(x=x, color=colour, opacity=picked(change))
+    tooltip = [
+        alt.Tooltip("change:N", title="made smaller"),
+        alt.Tooltip("share:Q", title="examples under one statistic"),
+        *accuracy_tooltip(),
+    ]
+    return alt.layer(
+        base.mark_line().encode(y=y).add_params(change),
+        base.mark_rule().encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
+        base.mark_point(filled=True, size=70).encode(y=y, tooltip=tooltip),
+    ).properties(width=480, height=280, title=titled(title, said))
+
+
+def accuracy_by_workers(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
+    """Draw accuracy by batch size with one worker's batch-norm statistics and eight workers', and the difference.
+
+    ``cells`` has arch, lr, batch_size, bn_workers, accuracy, low, high, and on the rows of the eight effect,
+    effect_low, effect_high.
+    """
+    workers = alt.selection_point(fields=["bn_workers"], bind="legend")
+    x = batch_size_axis(cells["batch_size"])
+    colour = alt.Color("bn_workers:O", title="workers that share the batch (click)", legend=ABOVE).scale(
+        range=[COLOURS[0], COLOURS[4]]
+    )
+    base = alt.Chart(cells).encode(x=x, color=colour, opacity=picked(workers))
+    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
+    tooltip = [alt.Tooltip("bn_workers:Q", title="workers"), *accuracy_tooltip()]
+    left = alt.layer(
+        base.mark_line().encode(y=y).add_params(workers),
+        base.mark_rule().encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
+        base.mark_point(filled=True, size=55).encode(y=y, tooltip=tooltip),
+    ).properties(width=226, height=260)
+    differences = alt.Chart(cells).transform_filter("isValid(datum.effect)").encode(x=x)
+    change = alt.Y("effect:Q", title="change of accuracy with eight workers").axis(format="+.1%")
+    about = [
+        alt.Tooltip("batch_size:Q", title="batch size", format=","),
+        alt.Tooltip("effect:Q", title="change", format="+.2%"),
+        alt.Tooltip("effect_low:Q", title="interval from", format="+.2%"),
+        alt.Tooltip("effect_high:Q", title="interval to", format="+.2%"),
+    ]
+    right = alt.layer(
+        alt.Chart(pd.DataFrame({"effect": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="effect:Q"),
+        differences.mark_rule(strokeWidth=1.5).encode(y=alt.Y("effect_low:Q"), y2="effect_high:Q"),
+        differences.mark_point(filled=True, size=55, color="#000000").encode(y=change, tooltip=about),
+    ).properties(width=226, height=260)
+    return alt.hconcat(left, right, spacing=30, title=titled(title))

@@ -1,0 +1,83 @@
+"""What figures share: colours, legends, axes, titles, and the words of a hover."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import altair as alt
+
+# Okabe and Ito's colours, which people with colour-blindness tell apart, in an order from cold to warm.
+COLOURS = ["#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#000000"]
+REPORTED = "#6b6b6b"
+FADED = 0.12
+Panel = alt.LayerChart | alt.FacetChart
+
+ABOVE = alt.Legend(orient="top", direction="horizontal", titleOrient="left", titleLimit=300)
+_NUMBERS = re.compile(r"(\d+)")
+PERCENT = alt.Axis(format=".0%")
+
+
+def batch_size_axis(sizes: Iterable[int], field: str = "batch_size") -> alt.X:
+    """Return a logarithmic batch-size axis with a tick at every measured size."""
+    ticks = sorted({int(size) for size in sizes})
+    shown = [size for size in ticks if not any(size < other < size * 1.5 for other in ticks)]
+    return alt.X(f"{field}:Q", title="global batch size").scale(type="log", base=2, nice=False, padding=12).axis(
+        values=shown, format="d", labelAngle=-45, labelOverlap=False, grid=False
+    )  # fmt: skip
+
+
+def by_depth(archs: Iterable[str]) -> list[str]:
+    """Return the networks once each, the shallow before the deep: by name, and by number where names have one."""
+    return sorted(set(archs), key=lambda arch: [int(part) if part.isdigit() else part for part in _NUMBERS.split(arch)])
+
+
+def network_colour(archs: Iterable[str]) -> alt.Color:
+    """Return a colour per network, from the shallowest to the deepest, with a legend to click."""
+    names = by_depth(archs)
+    return alt.Color("arch:N", title="network (click)", legend=ABOVE, sort=names).scale(
+        domain=names, range=COLOURS[: len(names)]
+    )
+
+
+def rate_colour(rates: Iterable[float]) -> alt.Color:
+    """Return a colour per learning rate, from low to high, with a legend to click."""
+    values = sorted(set(rates))
+    return alt.Color("lr:O", title="learning rate (click)", legend=ABOVE).scale(
+        domain=values, range=COLOURS[: len(values)]
+    )
+
+
+def picked(selection: alt.Parameter) -> Any:
+    """Return the opacity of what is selected, and of what is not."""
+    return alt.condition(selection, alt.value(1.0), alt.value(FADED))
+
+
+def titled(title: str, said: Sequence[str] = (), width: int = 110) -> alt.Title | str:
+    """Return a title, and under it what the document says, in lines no longer than ``width`` characters."""
+    lines = [line for sentence in said for line in textwrap.wrap(sentence, width)]
+    quiet: dict[str, Any] = {"color": REPORTED, "fontStyle": "italic", "fontWeight": "normal", "fontSize": 11}
+    if title:
+        under = {f"subtitle{name[0].upper()}{name[1:]}": value for name, value in quiet.items()}
+        return alt.Title(title, subtitle=lines, anchor="start", offset=12, **under)
+    # Vega draws no subtitle under an empty title.
+    return alt.Title(lines, anchor="start", offset=12, **quiet) if lines else ""
+
+
+def accuracy_tooltip() -> list[alt.Tooltip]:
+    """Return what the hover over a cell says."""
+    return [
+        alt.Tooltip("arch:N", title="network"),
+        alt.Tooltip("batch_size:Q", title="batch size", format=","),
+        alt.Tooltip("lr:Q", title="learning rate"),
+        alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
+        alt.Tooltip("low:Q", title="interval from", format=".2%"),
+        alt.Tooltip("high:Q", title="interval to", format=".2%"),
+        alt.Tooltip("interval:N", title="95% interval"),
+        alt.Tooltip("n:Q", title="seeds"),
+        alt.Tooltip("updates:Q", title="updates", format=","),
+        alt.Tooltip("device_seconds:Q", title="device seconds", format=",.1f"),
+        alt.Tooltip("diverged:Q", title="diverged"),
+    ]

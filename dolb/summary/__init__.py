@@ -1,0 +1,144 @@
+"""From runs to the numbers a figure or a verdict needs: final accuracies, and intervals by Student and by bootstrap.
+
+What only one experiment needs is in a module of its own, named after it, such as ``dolb.summary.batch_size``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import stats
+
+LAST_EPOCHS = 5
+CONFIDENCE = 0.95
+DRAWS = 1000
+_TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+_Z = float(stats.norm.ppf(_TAILS[1]))
+
+
+def select(ds: xr.Dataset, keys: Iterable[str]) -> xr.Dataset:
+    """Keep the runs of these keys, in their order in ``ds``; keys that have no run yet are passed over."""
+    found = np.flatnonzero(np.isin(ds["key"].to_numpy().astype(str), list(keys)))
+    if not len(found):
+        raise ValueError("none of these runs is among the results; run `dolb sweep` and `dolb publish` first")
+    return ds.isel(run=found)
+
+
+def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
+    """Keep the runs whose config has one of these values, by the schema's names; None keeps all.
+
+    Unlike ``select`` it keeps runs that no recipe lists: more seeds, a rate that was tried at a few batch sizes.
+    """
+    kept = np.ones(ds.sizes["run"], dtype=bool)
+    asked = {name: np.atleast_1d(value) for name, value in values.items() if value is not None}
+    for name, accepted in asked.items():
+        kept &= np.isin(ds[name].to_numpy(), accepted)
+    if not kept.any():
+        words = ", ".join(f"{name} {accepted.tolist()}" for name, accepted in asked.items())
+        raise ValueError(f"no published run has {words}")
+    return ds.isel(run=np.flatnonzero(kept))
+
+
+def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
+    """Return a row per run with ``accuracy``, the mean over its last epochs, its ``updates`` and ``device_seconds``.
+
+    With a constant rate the accuracy jumps from epoch to epoch, and the mean over a few epochs tells more than the
+    last one. A run that diverged has the accuracy it had in the epoch in which it did. Device seconds are the run's
+    share of the time in which it had the device with others.
+    """
+    names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
+    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    series = ds["test_accuracy"].to_numpy()
+    rows = [row[np.isfinite(row)] for row in series]
+    window = np.where(frame["diverged"], 1, last)
+    frame["accuracy"] = [float(row[-width:].mean()) for row, width in zip(rows, window, strict=True)]
+    frame["device_seconds"] = frame["seconds"] / frame["concurrent_runs"]
+    frame["updates"] = frame["epochs"] * np.ceil(frame["training_examples"] / frame["batch_size"]).astype(int)
+    return frame
+
+
+def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` for each group.
+
+    Where there are several seeds the interval is Student's for their mean. Where there is one it is the normal
+    interval of a share of the test set: it says how well the accuracy of that one network is known, not how much
+    another seed would differ. The column ``interval`` says which.
+    """
+    rows = []
+    for values, group in frame.groupby(list(by), sort=True):
+        accuracy = group["accuracy"].to_numpy()
+        n, mean = len(accuracy), float(accuracy.mean())
+        if n > 1:
+            half = float(stats.t.ppf(_TAILS[1], n - 1) * accuracy.std(ddof=1) / np.sqrt(n))
+            interval = f"over {n} seeds"
+        else:
+            half = _Z * _test_set_error(group, mean)
+            interval = "of the test set, one seed"
+        extra = {
+            "diverged": int(group["diverged"].sum()),
+            "updates": int(group["updates"].iloc[0]),
+            "device_seconds": float(group["device_seconds"].mean()),
+        }
+        key = dict(zip(by, values, strict=True))
+        bounds = {"accuracy": mean, "low": mean - half, "high": mean + half, "n": n, "interval": interval}
+        rows.append({**key, **bounds, **extra})
+    columns = [*by, "accuracy", "low", "high", "n", "interval", "diverged", "updates", "device_seconds"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def resample(frame: pd.DataFrame, by: Sequence[str], draws: int = DRAWS, random_state: int = 0) -> np.ndarray:
+    """Return bootstrap draws of the mean accuracy of each group: draws by groups, groups in the order of `over_seeds`.
+
+    A draw takes the group's seeds with replacement, and a test set of the same size. With one seed the second is all
+    there is; with several it keeps two seeds that agree by luck from being taken for certainty.
+    """
+    rng = np.random.default_rng(random_state)
+    columns = []
+    for _, group in frame.groupby(list(by), sort=True):
+        accuracy = group["accuracy"].to_numpy()
+        n, mean = len(accuracy), float(accuracy.mean())
+        drawn = accuracy[rng.integers(n, size=(draws, n))].mean(axis=1) - mean
+        # Means of n values drawn with replacement vary less than the mean of n values does, by (n - 1) / n.
+        over = drawn * np.sqrt(n / (n - 1)) if n > 1 else drawn
+        columns.append(mean + over + rng.normal(0, _test_set_error(group, mean), draws))
+    return np.column_stack(columns)
+
+
+def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return the groups of `over_seeds` with bootstrap intervals in the place of Student's, and their draws.
+
+    Student's interval of two seeds is a dozen times their distance, which tells a reader nothing; the bootstrap's is
+    narrower and leans on the test set where seeds are few.
+    """
+    groups = over_seeds(frame, by)
+    if groups.empty:
+        return groups, np.empty((DRAWS, 0))
+    draws = resample(frame, by)
+    low, high = np.quantile(draws, _TAILS, axis=0)
+    words = groups["interval"].where(groups["n"] == 1, groups["interval"] + " and the test set")
+    return groups.assign(low=low, high=high, interval=words), draws
+
+
+def interval(draws: np.ndarray, value: float | None = None) -> tuple[float, float]:
+    """Return the 95% interval of a number from its bootstrap draws; draws in which it does not exist are left out.
+
+    With ``value`` the draws are moved so that it is their median. That is for ranges and maxima: noise makes them
+    larger, and the draws have it twice, so they tell how uncertain such a number is and not where it lies.
+    """
+    low, high = np.nanquantile(draws, _TAILS)
+    shift = 0.0 if value is None else value - np.nanmedian(draws)
+    return float(low + shift), float(high + shift)
+
+
+def size_interval(draws: np.ndarray) -> tuple[int, int]:
+    """Return the 95% interval of a number that only has the values that were drawn, such as a batch size."""
+    low, high = np.quantile(draws, _TAILS, method="inverted_cdf")
+    return int(low), int(high)
+
+
+def _test_set_error(group: pd.DataFrame, accuracy: float) -> float:
+    return float(np.sqrt(accuracy * (1 - accuracy) / group["test_examples"].iloc[0]))

@@ -1,0 +1,275 @@
+"""The numbers of the batch-size study: the curves, their optima, how they spread and fall, and what batch norm does.
+
+Functions take ``runs``, rows of ``summary.final_accuracy``; `curve_runs` picks those that make the curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb import summary
+
+CURVE = ("arch", "lr")
+CELL = (*CURVE, "batch_size")
+WORKERS = 8  # shares of the batch, of a batch large enough to be distributed
+FEWEST_POINTS = 5  # a curve with fewer batch sizes is not judged for its shape
+FEWEST_DOUBLINGS = 2  # less past its optimum says nothing of how a curve falls
+
+
+def curve_runs(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the runs of the batch-size curves: eight workers' statistics from the smallest distributed batch on."""
+    frame = summary.final_accuracy(ds)
+    distributed = frame.loc[frame["bn_workers"] == WORKERS, "batch_size"].min()
+    expected = (frame["batch_size"] >= distributed).map({True: WORKERS, False: 1})
+    return frame[frame["bn_workers"] == expected].reset_index(drop=True)
+
+
+def by_depth(archs: Iterable[str]) -> list[str]:
+    """Return the networks once each, the shallow before the deep, where a name ends in the number of layers."""
+    return sorted(set(archs), key=lambda arch: (len(arch), arch))
+
+
+def curve_cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the cells of the batch-size curves: a row per network, rate and batch size."""
+    return summary.bootstrapped(curve_runs(ds), CELL)[0]
+
+
+def judged_runs(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the runs of those curves that have enough batch sizes to have a shape."""
+    runs = curve_runs(ds)
+    points = runs.groupby(list(CURVE))["batch_size"].transform("nunique")
+    return runs[points >= FEWEST_POINTS].reset_index(drop=True)
+
+
+# -- optima ------------------------------------------------------------------------------------------------------------
+
+
+def preferred(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each curve, the batch size of the highest accuracy with its bootstrap interval.
+
+    ``smallest`` to ``largest`` spans 95% of the draws' best sizes. ``rise`` and ``fall`` are what is lost at the ends
+    of the curve against the best; ``rises`` and ``falls`` say whether the interval of that loss lies above zero.
+    """
+    columns = [*CELL, "smallest", "largest", "accuracy", "rise", "fall", "rises", "falls", "measured_from"]
+    columns += ["measured_to", "points", "fewest_seeds", "most_seeds"]
+    rows = []
+    for values, curve, draws in _curves(runs):
+        accuracy, sizes = curve["accuracy"].to_numpy(), curve["batch_size"].to_numpy()
+        best = int(accuracy.argmax())
+        smallest, largest = summary.size_interval(sizes[draws.argmax(axis=1)])
+        lost = [summary.interval(draws[:, best] - draws[:, end])[0] for end in (0, -1)]
+        rows.append(
+            {
+                **values,
+                "batch_size": int(sizes[best]),
+                "smallest": min(smallest, int(sizes[best])),
+                "largest": max(largest, int(sizes[best])),
+                "accuracy": float(accuracy[best]),
+                "rise": float(accuracy[best] - accuracy[0]),
+                "fall": float(accuracy[best] - accuracy[-1]),
+                "rises": best > 0 and lost[0] > 0,
+                "falls": best < len(sizes) - 1 and lost[1] > 0,
+                "measured_from": int(sizes[0]),
+                "measured_to": int(sizes[-1]),
+                "points": len(sizes),
+                "fewest_seeds": int(curve["n"].min()),
+                "most_seeds": int(curve["n"].max()),
+            }
+        )
+    return pd.DataFrame(rows, columns=columns)
+
+
+def judged_curves(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the preferred batch size of every curve that has enough batch sizes to have a shape."""
+    return preferred(judged_runs(ds)).sort_values(
+        "arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True
+    )
+
+
+# -- how suddenly a curve falls ----------------------------------------------------------------------------------------
+
+
+def suddenness(sizes: Sequence[int], accuracy: Sequence[float]) -> float:
+    """Return how suddenly accuracy falls past its optimum: 0 for a straight slope, 1 for a cliff.
+
+    Over the logarithm of the batch size, the curve is joined by straight lines from its optimum to its last size; where
+    it turns up again, its lowest value so far counts. With ``share`` the largest share of the whole loss that falls
+    within one doubling, and ``doublings`` the length of the stretch, a straight slope has share = 1 / doublings and a
+    cliff share = 1; suddenness is (share - 1 / doublings) / (1 - 1 / doublings), so that stretches of unequal length
+    can be compared. It is nan where there is no loss or where the stretch is shorter than two doublings.
+    """
+    best = int(np.argmax(accuracy))
+    x = np.log2(np.asarray(sizes[best:], dtype=float))
+    y = np.minimum.accumulate(np.asarray(accuracy[best:], dtype=float))
+    doublings, loss = x[-1] - x[0], y[0] - y[-1]
+    if doublings < FEWEST_DOUBLINGS or loss <= 0:
+        return float("nan")
+    # The loss over a window of one doubling is piecewise linear in where it starts: it is largest at a bend.
+    starts = np.clip(np.concatenate([x, x - 1]), x[0], x[-1] - 1)
+    share = (np.interp(starts, x, y) - np.interp(starts + 1, x, y)).max() / loss
+    return float((share - 1 / doublings) / (1 - 1 / doublings))
+
+
+def falls(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the suddenness of every curve that falls, with its bootstrap interval and its draws.
+
+    Left out are curves whose loss at the last size may be none, or whose optimum leaves less than two doublings.
+    """
+    optima = preferred(runs).set_index(list(CURVE))
+    rows = []
+    for values, curve, draws in _curves(runs):
+        sizes = curve["batch_size"].tolist()
+        found = suddenness(sizes, curve["accuracy"].tolist())
+        optimum = optima.loc[tuple(values[name] for name in CURVE)]
+        if optimum["falls"] and np.isfinite(found):
+            drawn = np.array([suddenness(sizes, draw) for draw in draws])
+            low, high = summary.interval(drawn, found)
+            row = {"suddenness": found, "low": max(low, 0.0), "high": min(high, 1.0), "fall": optimum["fall"]}
+            rows.append({**values, **row, "batch_size": optimum["batch_size"], "draws": drawn})
+    columns = [*CURVE, "suddenness", "low", "high", "fall", "batch_size", "draws"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+# -- how far the curves of several networks lie apart ------------------------------------------------------------------
+
+
+def spread(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return, by rate, how far the networks' curves lie apart: the range of their accuracies, mean over batch sizes.
+
+    Compared are the same networks and batch sizes at every rate: the largest set of networks that at least two rates
+    share, and the sizes that all of these curves have. ``growth`` is the difference to the lowest rate.
+    """
+    cells, draws = summary.bootstrapped(runs, CELL)
+    networks, rates = _shared(cells)
+    columns = ["lr", "spread", "low", "high", "growth", "growth_low", "growth_high", "networks", "batch_sizes"]
+    curves = cells[cells["arch"].isin(networks) & cells["lr"].isin(rates)]
+    complete = curves.groupby("batch_size")["accuracy"].transform("size") == len(networks) * len(rates)
+    curves = curves[complete]
+    sizes = sorted(curves["batch_size"].unique())
+    if not sizes:
+        return pd.DataFrame(columns=columns)
+    # Cells are sorted by network, rate and size, and complete: their positions are an array of that shape.
+    positions = curves.index.to_numpy().reshape(len(networks), len(rates), len(sizes))
+    ranges = np.ptp(cells["accuracy"].to_numpy()[positions], axis=0).mean(axis=-1)
+    drawn = np.ptp(draws[:, positions], axis=1).mean(axis=-1)
+    rows = []
+    for place, rate in enumerate(rates):
+        grown = float(ranges[place] - ranges[0])
+        low, high = summary.interval(drawn[:, place], ranges[place])
+        growth_low, growth_high = summary.interval(drawn[:, place] - drawn[:, 0], grown)
+        numbers = [rate, float(ranges[place]), low, high, grown, growth_low, growth_high, networks, sizes]
+        rows.append(dict(zip(columns, numbers, strict=True)))
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _shared(cells: pd.DataFrame) -> tuple[list[str], list[float]]:
+    """Return the largest set of two networks or more that several rates have, and those rates."""
+    there = {float(rate): frozenset(cells.loc[cells["lr"] == rate, "arch"]) for rate in cells["lr"].unique()}
+    shared = {there[one] & there[other] for one, other in combinations(there, 2)}
+    networks = max(shared, key=lambda names: (len(names), sorted(names)), default=frozenset())
+    if len(networks) < 2:
+        return [], []
+    return by_depth(networks), sorted(rate for rate, names in there.items() if networks <= names)
+
+
+# -- what batch norm does ----------------------------------------------------------------------------------------------
+
+SHARED, WHOLE = "shares of one batch", "whole batches"
+
+
+def share_cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return accuracy by examples under one batch-norm statistic, for shares of one batch and for whole small batches.
+
+    The first are of the one batch size that was run with many shares: the gradient's batch stays. The second are the
+    curve's own small batches at the same rate: the gradient's batch shrinks too. ``change`` says which.
+    """
+    frame = summary.final_accuracy(ds)
+    columns = ["change", *CELL, "share"]
+    variants = frame.groupby(list(CELL))["bn_workers"].transform("nunique")
+    split = frame[variants > 2].assign(change=SHARED)
+    if split.empty:
+        return summary.over_seeds(split.assign(share=[]), columns)
+    one = split.iloc[0]
+    split = split[(split["arch"] == one["arch"]) & (split["lr"] == one["lr"])]
+    small = (frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"]) & (frame["bn_workers"] == 1)
+    whole = frame[small & (frame["batch_size"] <= one["batch_size"])].assign(change=WHOLE)
+    both = pd.concat([split, whole], ignore_index=True)
+    return summary.bootstrapped(both.assign(share=both["batch_size"] // both["bn_workers"]), columns)[0]
+
+
+def separated(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what a smaller batch changes, in two parts: by its batch-norm statistics and by its gradient.
+
+    From the batch that was run in shares to a small batch ``batch_size``, ``total`` is the change of accuracy. Taking
+    only the statistics over that few examples changes it by ``statistics``; ``gradient`` is the rest, the change
+    between two runs whose statistics see equally few examples and whose gradients do not. ``difference`` is the first
+    part less the second.
+    """
+    frame = summary.final_accuracy(ds)
+    found = share_cells(ds)
+    parts = ("total", "statistics", "gradient", "difference")
+    columns = ["arch", "lr", "from_size", "batch_size", *(f"{p}{end}" for p in parts for end in ("", "_low", "_high"))]
+    if found.empty:
+        return pd.DataFrame(columns=columns)
+    one = found[found["change"] == SHARED].iloc[0]
+    same = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
+    by = ["batch_size", "bn_workers"]
+    cells, draws = summary.bootstrapped(same, by)
+    pairs = zip(cells["batch_size"].tolist(), cells["bn_workers"].tolist(), strict=True)
+    place = {pair: position for position, pair in enumerate(pairs)}
+    means = cells["accuracy"].to_numpy()
+    whole, rows = (int(one["batch_size"]), 1), []
+    for size, workers in sorted(place):
+        shares = (whole[0], whole[0] // size)
+        if workers != 1 or size >= whole[0] or whole not in place or shares not in place:
+            continue
+        row = {"arch": one["arch"], "lr": one["lr"], "from_size": whole[0], "batch_size": size}
+        at = [place[cell] for cell in ((size, 1), shares, whole)]
+        for part, change, drawn in zip(parts, _changes(*means[at]), _changes(*draws.T[at]), strict=True):
+            row[part] = float(change)
+            row[f"{part}_low"], row[f"{part}_high"] = summary.interval(drawn)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _changes(small: np.ndarray, shared: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, ...]:
+    statistics, gradient = shared - whole, small - shared
+    return small - whole, statistics, gradient, statistics - gradient
+
+
+def worker_cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the cells that were run both with one worker's statistics and with eight workers', one curve of them.
+
+    The curve is the network and rate with the most batch sizes of that kind. ``effect`` is what eight workers'
+    statistics change, with its bootstrap interval, on the rows of the eight.
+    """
+    frame = summary.final_accuracy(ds)
+    frame = frame[frame["bn_workers"].isin((1, WORKERS))]
+    frame = frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") == 2]
+    by = [*CELL, "bn_workers"]
+    if frame.empty:
+        return summary.over_seeds(frame, by).assign(effect=[], effect_low=[], effect_high=[])
+    sizes = frame.groupby(list(CURVE))["batch_size"].transform("nunique")
+    one = frame.iloc[int(sizes.to_numpy().argmax())]
+    frame = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
+    cells, draws = summary.bootstrapped(frame, by)
+    # One worker, then eight, of each batch size.
+    means = cells["accuracy"].to_numpy()
+    bounds = [summary.interval(drawn) for drawn in (draws[:, 1::2] - draws[:, ::2]).T]
+    effects = np.full((len(cells), 3), np.nan)
+    effects[1::2] = np.column_stack([means[1::2] - means[::2], bounds])
+    return cells.join(pd.DataFrame(effects, columns=["effect", "effect_low", "effect_high"]))
+
+
+def _curves(runs: pd.DataFrame) -> list[tuple[dict, pd.DataFrame, np.ndarray]]:
+    """Return every curve: what it is of, its cells by batch size, and its draws."""
+    cells, draws = summary.bootstrapped(runs, CELL)
+    return [
+        (dict(zip(CURVE, values, strict=True)), curve, draws[:, curve.index.to_numpy()])
+        for values, curve in cells.groupby(list(CURVE), sort=True)
+    ]

@@ -1,0 +1,93 @@
+"""What runs cost: prices, what is best for its time, and the total beside the total at eager speed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import made_run
+
+from dolb import results, summary
+from dolb.summary import cost
+
+CELLS = pd.DataFrame(
+    {
+        "arch": ["resnet18"] * 4 + ["resnet50"],
+        "batch_size": [64, 256, 1024, 4096, 256],
+        "lr": 0.1,
+        "accuracy": [0.80, 0.82, 0.75, 0.70, 0.60],
+        "run_seconds": [16.0, 8.0, 5.0, 6.0, 20.0],
+    }
+)
+
+
+def runs(*rows):
+    """Runs of (arch, batch size, seconds, runs at once)."""
+    made = []
+    for seed, (arch, size, seconds, at_once) in enumerate(rows):
+        ds = made_run((0.5,) * 2, arch=arch, batch_size=size, seed=seed)
+        ds["seconds"][:], ds["concurrent_runs"][:] = seconds, at_once
+        made.append(ds)
+    return summary.final_accuracy(results.merge(made))
+
+
+def test_a_price_is_the_median_share_of_the_device():
+    frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 24.0, 2.0), ("resnet18", 64, 300.0, 1.0))
+    cells = summary.over_seeds(frame, ["arch", "lr", "batch_size"])
+    assert cost.priced(cells, frame)["run_seconds"].tolist() == [12.0]
+
+
+def test_unevenness_is_the_widest_range_of_one_batch_size():
+    frame = runs(("resnet18", 64, 9.0, 1.0), ("resnet18", 64, 10.0, 1.0), ("resnet18", 64, 12.0, 1.0))
+    assert cost.unevenness(frame) == pytest.approx(0.3)
+
+
+def test_best_for_its_time_are_those_that_no_other_of_the_network_beats():
+    best = cost.pareto(CELLS)
+    assert list(zip(best["arch"], best["batch_size"], strict=True)) == [
+        ("resnet18", 1024), ("resnet18", 256), ("resnet50", 256)
+    ]  # fmt: skip
+
+
+def test_of_two_cells_with_one_price_the_better_stays():
+    same = CELLS.assign(run_seconds=5.0)
+    assert cost.pareto(same)["batch_size"].tolist() == [256, 256]
+
+
+def test_the_table_for_readers_has_a_row_per_cell():
+    table = cost.in_words(cost.pareto(CELLS))
+    assert table.index.tolist() == ["resnet18", "resnet18", "resnet50"]
+    assert table.iloc[1].tolist() == ["8.0", "256", "0.1", "82.0%"]
+
+
+def test_device_time_is_by_cell_and_in_all():
+    times = cost.device_time(
+        runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 28.0, 2.0), ("resnet50", 64, 60.0, 1.0))
+    )
+    assert times["runs"].tolist() == [2, 1]
+    assert times["run_seconds"].tolist() == [12.0, 60.0]
+    total = cost.in_all(times)
+    assert total["minutes"] == pytest.approx((10 + 14 + 60) / 60)
+    assert total["known_runs"] == 0
+    assert "cannot be told yet" in cost.eager_in_words(total)
+
+
+def test_eager_time_is_the_images_over_the_speed_between_benchmarked_sizes():
+    frame = runs(("resnet18", 64, 1.0, 1.0), ("resnet18", 128, 1.0, 1.0), ("resnet18", 512, 1.0, 1.0))
+    eager = pd.DataFrame({"arch": "resnet18", "batch_size": [64, 256], "images_per_second": [1000.0, 4000.0]})
+    times = cost.device_time(frame, eager).set_index("batch_size")
+    images = 2 * 50_000  # epochs and training examples of a made run
+    assert times.loc[64, "eager_seconds"] == pytest.approx(images / 1000)
+    assert times.loc[128, "eager_seconds"] == pytest.approx(images / 2000)  # halfway on both logarithmic scales
+    assert np.isnan(times.loc[512, "eager_seconds"])
+    words = cost.eager_in_words(cost.in_all(times.reset_index()))
+    assert "2 of these runs would take 2.5 minutes" in words  # 100 s + 50 s
+    assert "these runs would take" in cost.eager_in_words(cost.in_all(times.loc[[64]].reset_index()))
+
+
+def test_eager_speeds_are_those_of_one_program_on_one_device(repo_root):
+    benchmarks = results.load(repo_root / "results" / "benchmarks.nc")
+    timed = benchmarks.to_dataframe().query("program == 'stock torch'")
+    device = timed["device"].iloc[0]
+    found = cost.eager_speeds(benchmarks, device, "stock torch")
+    assert set(found["batch_size"]) == set(timed.query("device == @device")["batch_size"])
+    assert (found["images_per_second"] > 0).all()
+    assert cost.eager_speeds(benchmarks, "no such device").empty
