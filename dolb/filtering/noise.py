@@ -28,8 +28,8 @@ class EmptyClassError(ValueError):
 class _ByClass(BaseEstimator):
     """A clustering of the map, class by class.
 
-    After ``fit``: ``labels_``, the cluster of each point, -1 for noise, no number used by two classes; ``keep_``, the mask
-    of what is not noise; ``classes_``, the classes in ascending order.
+    After ``fit``: ``labels_``, the cluster of each point, -1 for noise, no number used by two classes; ``keep_``, the
+    mask of what is not noise; ``classes_``, the classes in ascending order.
     """
 
     labels_: np.ndarray
@@ -145,9 +145,9 @@ class ClassHDBSCAN(_ByClass):
 def knee(distances: np.ndarray) -> float:
     """Return the knee of k-distances: where, sorted, they turn from flat to steep.
 
-    The rule is that of Kneedle (Satopaa et al., 2011) for a curve that grows and is convex, without smoothing: with both
-    axes scaled to 0..1, the point farthest below the diagonal. A knee at distance 0, where most points have duplicates,
-    is no radius: then it is the smallest distance above 0.
+    The rule is that of Kneedle (Satopaa et al., 2011) for a curve that grows and is convex, without smoothing: with
+    both axes scaled to 0..1, the point farthest below the diagonal. A knee at distance 0, where most points have
+    duplicates, is no radius: then it is the smallest distance above 0.
     """
     rising = np.sort(distances)
     if not len(rising) or not np.isfinite(rising[-1]) or rising[-1] <= 0:
