@@ -135,13 +135,13 @@ def _predictions(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndar
     labels = class_labels(labels, len(probabilities))
     if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
         raise ValueError(
-            f"labels run from {labels.min()} to {labels.max()}; accepted: 0 to {probabilities.shape[1] - 1}, the columns "
-            "of the probabilities"
+            f"labels run from {labels.min()} to {labels.max()}; accepted: 0 to {probabilities.shape[1] - 1}, the "
+            "columns of the probabilities"
         )
     off = np.abs(probabilities.sum(axis=1) - 1).max()
     if probabilities.min() < 0 or off > 1e-3:
         raise ValueError(
-            f"probabilities go down to {probabilities.min():g} and sum to 1 within {off:g}; accepted: none below 0, and "
-            "rows that sum to 1 within 0.001"
+            f"probabilities go down to {probabilities.min():g} and sum to 1 within {off:g}; accepted: none below 0, "
+            "and rows that sum to 1 within 0.001"
         )
     return probabilities, labels
