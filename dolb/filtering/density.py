@@ -113,36 +113,44 @@ def _connected(points: np.ndarray, eps: float) -> np.ndarray:
     column, row = np.floor((points - points.min(axis=0)) / side).astype(np.int64).T
     stride = int(row.max()) + 5  # two empty rows on either side: a neighbour never wraps round into the next column
     cells, which = np.unique(column * stride + row + 2, return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    size = np.bincount(which)
-    start = np.cumsum(size) - size
+    size, order = np.bincount(which), np.argsort(which)
     # A third coordinate keeps the cells apart, so that one tree finds the closest point of any one cell.
-    lifted = np.column_stack([points, which * (4 * eps)])
-    tree = cKDTree(lifted)
+    apart = 4 * eps
+    tree = cKDTree(np.column_stack([points, which * apart]))
 
-    joined = [np.empty((0, 2), dtype=np.int64)]
+    edges = np.empty((0, 2), dtype=np.int64)
     part = np.arange(len(cells))
+    # Half of the 24 cells around each, near ones first: most cells are joined by then, and need no more looking.
     for right, up in sorted(itertools.product(range(3), range(-2, 3)), key=lambda offset: np.hypot(*offset)):
         if (right, up) <= (0, 0):
             continue
-        there = np.minimum(np.searchsorted(cells, cells + right * stride + up), len(cells) - 1)
-        pairs = np.flatnonzero((cells[there] == cells + right * stride + up) & (part[there] != part))
-        # Look from the cell with fewer points into the other.
-        a, b = pairs, there[pairs]
-        a, b = np.where(size[a] <= size[b], a, b), np.where(size[a] <= size[b], b, a)
-        pair = np.repeat(np.arange(len(a)), size[a])  # at most twice the points in all: a cell has two such neighbours
-        within = np.arange(len(pair)) - np.repeat(np.cumsum(size[a]) - size[a], size[a])
-        seeker = order[start[a[pair]] + within]
-        target = np.column_stack([points[seeker], b[pair] * (4 * eps)])
-        _, closest = tree.query(target, distance_upper_bound=eps * (1 + _SLACK))
+        wanted = cells + right * stride + up
+        there = np.minimum(np.searchsorted(cells, wanted), len(cells) - 1)
+        a = np.flatnonzero((cells[there] == wanted) & (part[there] != part))
+        b = there[a]
+        a, b = np.where(size[a] <= size[b], (a, b), (b, a))  # look from the cell with fewer points into the other
+        pair, seeker = _members(a, order, size)  # at most all points twice: a cell has two neighbours either way
+        _, closest = tree.query(
+            np.column_stack([points[seeker], b[pair] * apart]), distance_upper_bound=eps * (1 + _SLACK)
+        )
         hit = closest < len(points)
         hit[hit] = _squared(points[seeker[hit]], points[closest[hit]]) <= eps * eps
         touching = np.unique(pair[hit])
-        joined.append(np.column_stack([a[touching], b[touching]]))
-        edges = np.concatenate(joined)
+        edges = np.concatenate([edges, np.column_stack([a[touching], b[touching]])])
         graph = coo_array((np.ones(len(edges), dtype=bool), tuple(edges.T)), shape=(len(cells), len(cells)))
         part = connected_components(graph, directed=False)[1]
     return part[which]
+
+
+def _members(cells: np.ndarray, order: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points of each of ``cells`` one after the other, and with each the position of its cell in ``cells``.
+
+    ``order`` holds all points cell by cell, ``size`` how many each cell has.
+    """
+    first = np.cumsum(size) - size
+    position = np.repeat(np.arange(len(cells)), size[cells])
+    rank = np.arange(len(position)) - np.repeat(np.cumsum(size[cells]) - size[cells], size[cells])
+    return position, order[first[cells[position]] + rank]
 
 
 def _squared(a: np.ndarray, b: np.ndarray) -> np.ndarray:

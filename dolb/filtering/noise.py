@@ -47,7 +47,11 @@ class _ByClass(BaseEstimator):
         used = 0
         for position, value in enumerate(self.classes_):
             members = np.flatnonzero(labels == value)
-            clusters = self._cluster(coordinates[members], position)
+            try:
+                clusters = self._cluster(coordinates[members], position)
+            except ValueError as error:
+                error.add_note(f"in class {value}, of {len(members)} points")
+                raise
             self.labels_[members] = np.where(clusters >= 0, clusters + used, -1)
             used += clusters.max(initial=-1) + 1
         self.keep_ = self._without_empty_classes(self.labels_ >= 0, labels)
