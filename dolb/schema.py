@@ -111,6 +111,7 @@ SCHEMA: dict[str, Variable] = {
             "keep": ("bool", "the example stays in the training set"),
             "x": ("float", "first coordinate on the map"),
             "y": ("float", "second coordinate on the map"),
+            "noise_until": ("float", "DBSCAN on the map calls the example noise at every eps below this"),
         },
     ),
     **_on(

@@ -1,0 +1,43 @@
+"""What every stage of filtering asks of the arrays it is given, with errors that name the first fault."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def finite_rows(what: str, array: np.ndarray, width: int | None = None) -> np.ndarray:
+    """Return a 2-D array of at least one row unchanged if all of it is finite, else raise a ``ValueError``."""
+    array = np.asarray(array)
+    shape = f"(n, {width or 'width'})"
+    if (
+        array.ndim != 2
+        or len(array) == 0
+        or array.shape[1] != (width or array.shape[1])
+        or array.dtype.kind not in "fiu"
+    ):
+        raise ValueError(f"{what} have dtype {array.dtype} and shape {array.shape}; accepted: numbers, {shape}, n > 0")
+    # Row by row in slices: a mask of 50,000 x 2,048 features would be 100 MB.
+    step = max(1, 2**22 // array.shape[1])
+    bad = np.concatenate([~np.isfinite(array[i : i + step]).all(axis=1) for i in range(0, len(array), step)])
+    if bad.any():
+        raise ValueError(
+            f"{what} hold NaN or infinity in {bad.sum()} of {len(array)} rows, first in row {np.argmax(bad)}; "
+            f"accepted: finite numbers"
+        )
+    return array
+
+
+def class_labels(labels: np.ndarray, n: int) -> np.ndarray:
+    """Return labels unchanged if they are whole numbers, one for each of ``n`` examples, else raise an error."""
+    labels = np.asarray(labels)
+    if labels.shape != (n,) or labels.dtype.kind not in "iu":
+        raise ValueError(f"labels have dtype {labels.dtype} and shape {labels.shape}; accepted: whole numbers, ({n},)")
+    return labels
+
+
+def keep_mask(keep: np.ndarray, n: int) -> np.ndarray:
+    """Return a mask unchanged if it is boolean with one entry for each of ``n`` examples, else raise an error."""
+    keep = np.asarray(keep)
+    if keep.dtype != np.bool_ or keep.shape != (n,):
+        raise ValueError(f"keep has dtype {keep.dtype} and shape {keep.shape}; accepted: bool and ({n},)")
+    return keep

@@ -1,0 +1,102 @@
+"""Masks on disk, tied to the data they were made for, and how far two of them agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import xarray as xr
+from scipy.stats import hypergeom
+
+from dolb import results
+from dolb.data import ImageData
+from dolb.filtering.checks import finite_rows, keep_mask
+
+
+class MaskError(ValueError):
+    """A mask that is not of the data it is to be used with."""
+
+
+def keep_dataset(
+    keep: np.ndarray,
+    data: ImageData,
+    name: str,
+    *,
+    coordinates: np.ndarray | None = None,
+    noise_until: np.ndarray | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """Return a mask as a Dataset over ``example``, with the data's fingerprint and provenance on one ``run``.
+
+    Parameters
+    ----------
+    keep
+        True for each training example of ``data`` that stays.
+    name
+        What the subset is called, such as the filter that made it.
+    coordinates, noise_until
+        The map and the noise radii that it follows from, if any.
+    about
+        What else is known, by names of the schema that live on ``run``: arch, seed, seconds, device, ...
+    """
+    n = len(data.train_labels)
+    variables: dict[str, Any] = {"label": ("example", data.train_labels), "keep": ("example", keep_mask(keep, n))}
+    if coordinates is not None:
+        coordinates = finite_rows("coordinates", coordinates, width=2)
+        variables |= {"x": ("example", coordinates[:, 0]), "y": ("example", coordinates[:, 1])}
+    if noise_until is not None:
+        variables["noise_until"] = ("example", np.asarray(noise_until))
+    if odd := sorted({axis: len(values) for axis, (_, values) in variables.items() if len(values) != n}):
+        raise ValueError(f"{', '.join(odd)} do not have {n} entries, one for each training example of {data.name}")
+    known = results.provenance(torch_version=torch.__version__, device="", engine="", data_fingerprint=data.fingerprint)
+    known = {key: known[key] for key in known if key not in ("engine", "world_size")}  # no network was trained
+    run = {"data": data.name, "subset": name, **known, **(about or {})}
+    coords = {key: ("run", np.array([value])) for key, value in run.items()}
+    return results.validate(results.describe(xr.Dataset(variables, coords)))
+
+
+def save_keep(path: str | Path, keep: np.ndarray, data: ImageData, name: str, **more: Any) -> Path:
+    """Write a mask, whole or not at all; the arguments are those of ``keep_dataset``."""
+    return results.save(keep_dataset(keep, data, name, **more), path)
+
+
+def load_keep(path: str | Path, data: ImageData) -> np.ndarray:
+    """Return the mask in a file, or raise a ``MaskError`` if it was made for other data than these."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no mask {path}; make one with save_keep")
+    ds = results.load(path)
+    if "keep" not in ds or "data_fingerprint" not in ds:
+        raise MaskError(f"{path} holds no mask with the fingerprint of its data; make one with save_keep")
+    made_for = {str(value) for value in np.atleast_1d(ds["data_fingerprint"].values)}
+    if made_for != {data.fingerprint}:
+        raise MaskError(
+            f"{path} is a mask of other data: {', '.join(sorted(made_for))}, not {data.name} ({data.subset_name}) "
+            f"with {data.fingerprint}"
+        )
+    return keep_mask(ds["keep"].values, len(data.train_labels))
+
+
+class Overlap(NamedTuple):
+    """How far two masks remove the same examples: Jaccard index, and its mean if both removed at random."""
+
+    jaccard: float
+    by_chance: float
+
+
+def overlap(keep: np.ndarray, other: np.ndarray) -> Overlap:
+    """Compare what two masks remove: shared over all removed, beside what two random sets of these sizes would share.
+
+    Two masks that remove nothing agree: both numbers are 1.
+    """
+    keep = np.asarray(keep)
+    other = keep_mask(other, len(keep_mask(keep, len(keep))))
+    n, a, b = len(keep), int((~keep).sum()), int((~other).sum())
+    if a + b == 0:
+        return Overlap(1.0, 1.0)
+    shared = np.arange(min(a, b) + 1)
+    chance = float(np.sum(hypergeom.pmf(shared, n, a, b) * shared / (a + b - shared)))
+    both = int((~keep & ~other).sum())
+    return Overlap(both / (a + b - both), chance)

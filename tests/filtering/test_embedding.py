@@ -1,0 +1,109 @@
+"""The map: one for each seed, neighbours stay neighbours, further points land among their like, faults are refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.neighbors import KNeighborsClassifier
+
+from dolb.filtering.embedding import TSNEMap, principal_components
+
+QUICK = TSNEMap(perplexity=15, early_exaggeration_iter=100, n_iter=100, n_jobs=2, progress=False)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    bunch = load_digits()
+    return bunch.data.astype(np.float32)[:600], bunch.target[:600]
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    return clone(QUICK).fit(digits[0][:500])
+
+
+def test_classes_stay_together_on_the_map_and_where_the_test_set_is_placed(digits, fitted):
+    features, labels = digits
+    assert fitted.coordinates_.shape == (500, 2)
+    on_map = KNeighborsClassifier(5).fit(fitted.coordinates_, labels[:500])
+    in_features = KNeighborsClassifier(5).fit(features[:500], labels[:500])
+    expected = in_features.score(features[500:], labels[500:])
+    assert on_map.score(fitted.transform(features[500:]), labels[500:]) > 0.9 * expected
+
+
+def test_the_map_stays_as_it_is_and_takes_its_own_points_back_to_their_places(digits, fitted):
+    before = fitted.coordinates_.copy()
+    placed = fitted.transform(digits[0][:500])
+    np.testing.assert_array_equal(fitted.coordinates_, before)
+    apart = np.hypot(*(placed - before).T)
+    assert np.median(apart) < 0.05 * np.ptp(before)
+
+
+def test_one_seed_gives_one_map_with_several_cores_too(digits, fitted):
+    again = clone(QUICK).fit(digits[0][:500])
+    np.testing.assert_array_equal(again.coordinates_, fitted.coordinates_)
+    np.testing.assert_array_equal(again.transform(digits[0][500:]), fitted.transform(digits[0][500:]))
+
+
+def test_another_seed_gives_another_map(digits, fitted):
+    other = clone(QUICK).set_params(random_state=1).fit_transform(digits[0][:500])
+    assert not np.allclose(other, fitted.coordinates_)
+
+
+def test_a_map_can_be_kept_and_used_later(digits, fitted):
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.transform(digits[0][500:]), fitted.transform(digits[0][500:]))
+
+
+def test_progress_counts_every_iteration(digits, capfd):
+    clone(QUICK).set_params(progress=True).fit(digits[0][:200])
+    assert "200/200" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("n", [40, 600])
+def test_components_are_those_of_a_full_decomposition(digits, n):
+    features = digits[0][:n].astype(np.float64)
+    ours = principal_components(features, 5).transform(features)
+    theirs = PCA(5, svd_solver="full").fit_transform(features)
+    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6)
+
+
+def test_features_narrower_than_the_components_asked_for_are_used_whole(digits):
+    assert principal_components(digits[0][:, :7], 50).n_components_ == 7
+
+
+def test_nan_is_refused_before_anything_is_computed(digits):
+    features = digits[0].copy()
+    features[[17, 30]] = np.nan
+    features[99, 3] = np.inf
+    with pytest.raises(ValueError, match="features hold NaN or infinity in 3 of 600 rows, first in row 17"):
+        clone(QUICK).fit(features)
+
+
+def test_too_few_points_for_the_perplexity_are_refused_and_enough_are_not(digits):
+    with pytest.raises(ValueError, match=r"46 features for perplexity 15; accepted: at least 47, or .* up to 14\.7"):
+        clone(QUICK).fit(digits[0][:46])
+    assert clone(QUICK).fit_transform(digits[0][:47]).shape == (47, 2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda x: np.ones_like(x), "all 600 features are equal"),
+        (lambda x: x[0], r"features have dtype float32 and shape \(64,\)"),
+        (lambda x: x[:0], "n > 0"),
+    ],
+)
+def test_what_cannot_be_mapped_is_refused(digits, spoil, message):
+    with pytest.raises(ValueError, match=message):
+        clone(QUICK).fit(spoil(digits[0]))
+
+
+def test_features_of_another_width_and_a_map_not_made_are_refused(digits, fitted):
+    with pytest.raises(ValueError, match=r"shape \(600, 63\); accepted: numbers, \(n, 64\)"):
+        fitted.transform(digits[0][:, 1:])
+    with pytest.raises(ValueError, match="the map is not fitted"):
+        clone(QUICK).transform(digits[0])

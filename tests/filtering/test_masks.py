@@ -1,0 +1,124 @@
+"""Masks on disk: they come back as they were, with what made them, and serve no other data."""
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from dolb import data, results
+from dolb.filtering import masks
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+@pytest.fixture
+def keep(digits):
+    return np.random.default_rng(0).random(len(digits.train_labels)) < 0.9
+
+
+def test_a_mask_comes_back_and_makes_the_subset(digits, keep, tmp_path):
+    path = masks.save_keep(tmp_path / "keep.nc", keep, digits, "network")
+    again = masks.load_keep(path, digits)
+    assert again.dtype == np.bool_
+    np.testing.assert_array_equal(again, keep)
+    assert len(digits.subset(again, "network").train_labels) == keep.sum()
+
+
+def test_a_mask_is_refused_by_other_data_of_the_same_size(digits, keep, tmp_path):
+    path = masks.save_keep(tmp_path / "keep.nc", keep, digits, "network")
+    one_less, another = np.ones((2, len(keep)), dtype=bool)
+    one_less[0], another[1] = False, False
+    first, second = digits.subset(one_less, "less"), digits.subset(another, "other")
+    with pytest.raises(masks.MaskError, match=r"a mask of other data: sha256:\w+, not digits \(less\) with sha256:"):
+        masks.load_keep(path, first)
+    path = masks.save_keep(tmp_path / "keep.nc", keep[1:], first, "network")
+    with pytest.raises(masks.MaskError, match="a mask of other data"):
+        masks.load_keep(path, second)
+
+
+def test_the_file_says_where_the_mask_came_from(digits, keep, tmp_path):
+    coordinates = np.random.default_rng(1).normal(size=(len(keep), 2))
+    path = masks.save_keep(
+        tmp_path / "keep.nc",
+        keep,
+        digits,
+        "network",
+        coordinates=coordinates,
+        noise_until=np.full(len(keep), 0.25),
+        about={"arch": "smallnet-4", "seed": 3, "seconds": 1.5},
+    )
+    ds = results.load(path)
+    np.testing.assert_array_equal(np.stack([ds["x"], ds["y"]], axis=1), coordinates)
+    np.testing.assert_array_equal(ds["label"], digits.train_labels)
+    assert (ds["noise_until"] == 0.25).all()
+    said = {name: ds[name].item() for name in ("data", "subset", "arch", "seed", "data_fingerprint", "source")}
+    assert said == {
+        "data": "digits",
+        "subset": "network",
+        "arch": "smallnet-4",
+        "seed": 3,
+        "data_fingerprint": digits.fingerprint,
+        "source": "measured",
+    }
+    assert results.provenance_of(ds)["commit"] == results.commit()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"keep": np.ones(3, dtype=bool)}, ValueError, r"keep has dtype bool and shape \(3,\)"),
+        ({"keep": np.ones(1437, dtype=int)}, ValueError, "keep has dtype int64"),
+        ({"coordinates": np.zeros((5, 2))}, ValueError, "x, y do not have 1437 entries"),
+        ({"coordinates": np.full((1437, 2), np.nan)}, ValueError, "coordinates hold NaN"),
+        ({"about": {"colour": "red"}}, results.SchemaError, "colour is not a name of the schema"),
+    ],
+)
+def test_what_does_not_fit_the_data_or_the_schema_is_not_saved(digits, keep, tmp_path, change, error, message):
+    assert len(keep) == 1437
+    with pytest.raises(error, match=message):
+        masks.save_keep(**{"path": tmp_path / "keep.nc", "keep": keep, "data": digits, "name": "network"} | change)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_or_missing_file_is_refused(digits, keep, tmp_path):
+    path = masks.save_keep(tmp_path / "keep.nc", keep, digits, "network")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is not what was written"):
+        masks.load_keep(path, digits)
+    with pytest.raises(FileNotFoundError, match="there is no mask"):
+        masks.load_keep(tmp_path / "other.nc", digits)
+
+
+# Agreement of two masks
+
+
+def test_overlap_counts_what_both_remove_among_what_either_removes():
+    first, second = np.ones((2, 10), dtype=bool)
+    first[[0, 1, 2]], second[[1, 2, 3, 4]] = False, False
+    assert masks.overlap(first, second).jaccard == 2 / 5
+    assert masks.overlap(first, first).jaccard == 1
+    assert masks.overlap(first, ~first).jaccard == 0
+
+
+def test_chance_is_what_random_masks_of_these_sizes_share():
+    rng = np.random.default_rng(0)
+    first = np.arange(200) >= 30
+    drawn = [masks.overlap(first, rng.permutation(np.arange(200) >= 50)) for _ in range(2000)]
+    assert len({one.by_chance for one in drawn}) == 1
+    # Jaccard grows with the shared number, whose deviation bounds its own: 1 shared is at most 80 / 50^2.
+    error = hypergeom(200, 30, 50).std() * 80 / 50**2 / np.sqrt(2000)
+    assert np.mean([one.jaccard for one in drawn]) == pytest.approx(drawn[0].by_chance, abs=4 * error)
+
+
+def test_masks_that_remove_nothing_agree():
+    everything = np.ones(5, dtype=bool)
+    assert masks.overlap(everything, everything) == (1, 1)
+
+
+def test_masks_of_different_length_cannot_be_compared():
+    with pytest.raises(ValueError, match=r"keep has dtype bool and shape \(4,\); accepted: bool and \(5,\)"):
+        masks.overlap(np.ones(5, dtype=bool), np.ones(4, dtype=bool))

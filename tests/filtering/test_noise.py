@@ -1,0 +1,261 @@
+"""Noise by class: scikit-learn's words and answers, one radius for every eps, classes that must not vanish."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import DBSCAN, HDBSCAN
+
+from dolb.filtering import noise
+from dolb.filtering.noise import ClassDBSCAN, ClassHDBSCAN, EmptyClassError
+
+FILTERS = [ClassDBSCAN(), ClassDBSCAN(eps="knee"), ClassHDBSCAN()]
+
+
+@pytest.fixture
+def points():
+    """Three classes of 200 points, each in two dense blobs on the same map, and 4 points of each far away."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([2, 5, 7], 204)
+    centres = rng.uniform(-20, 20, size=(6, 2))
+    coordinates = np.concatenate([rng.normal(centres[i], 0.5, size=(100, 2)) for i in range(6)])
+    far = np.stack([np.linspace(-900, 900, 12), np.full(12, 500.0)], axis=1)
+    coordinates = np.concatenate([np.concatenate([coordinates[200 * i :][:200], far[i::3]]) for i in range(3)])
+    order = rng.permutation(len(labels))
+    return coordinates[order], labels[order]
+
+
+def far_from_all(coordinates):
+    return coordinates[:, 1] == 500
+
+
+@pytest.mark.parametrize("method", FILTERS, ids=str)
+def test_points_far_from_their_class_are_noise(points, method):
+    keep = method.fit(*points).keep_
+    assert not keep[far_from_all(points[0])].any()
+    assert keep[~far_from_all(points[0])].mean() > 0.7
+
+
+def test_each_class_is_clustered_by_itself(points):
+    coordinates, labels = points
+    found = ClassDBSCAN(eps=0.4, min_samples=6).fit_predict(coordinates, labels)
+    for value in np.unique(labels):
+        mine = found[labels == value]
+        alone = DBSCAN(eps=0.4, min_samples=6).fit_predict(coordinates[labels == value])
+        np.testing.assert_array_equal(np.where(mine < 0, -1, mine - mine[mine >= 0].min()), alone)
+
+
+def test_hdbscan_is_that_of_scikit_learn(points):
+    coordinates, labels = points
+    found = ClassHDBSCAN(min_cluster_size=8).fit_predict(coordinates, labels)
+    mine = found[labels == 5]
+    alone = HDBSCAN(min_cluster_size=8, copy=True).fit_predict(coordinates[labels == 5])
+    np.testing.assert_array_equal(np.where(mine < 0, -1, mine - mine[mine >= 0].min()), alone)
+
+
+@pytest.mark.parametrize("method", FILTERS, ids=str)
+def test_no_cluster_number_is_used_by_two_classes(points, method):
+    found = method.fit_predict(*points)
+    clusters = [set(found[points[1] == value]) - {-1} for value in method.classes_]
+    assert sum(map(len, clusters)) == len(set.union(*clusters)) == found.max() + 1
+
+
+@pytest.mark.parametrize("method", FILTERS, ids=str)
+def test_a_filter_can_be_cloned_with_its_parameters(method):
+    assert clone(method).get_params() == method.get_params()
+
+
+def test_the_defaults_are_those_of_the_library():
+    assert {**DBSCAN().get_params(), **ClassDBSCAN().get_params()} == {
+        **DBSCAN().get_params(),
+        "on_empty_class": "raise",
+    }
+
+
+# Every eps at once
+
+
+@pytest.mark.filterwarnings("ignore:.*kept whole:UserWarning")
+def test_noise_until_is_the_eps_at_which_a_point_stops_being_noise(points):
+    until = noise.noise_until(*points, min_samples=4)
+    for eps in np.geomspace(0.05, 500, 30):
+        removed = ~ClassDBSCAN(eps, min_samples=4, on_empty_class="keep").fit(*points).keep_
+        empty = [value for value in np.unique(points[1]) if (until[points[1] == value] > eps).all()]
+        np.testing.assert_array_equal(removed, (eps < until) & ~np.isin(points[1], empty))
+
+
+@pytest.mark.filterwarnings("ignore:.*kept whole:UserWarning")
+def test_the_share_of_noise_falls_with_eps_and_is_that_of_the_filter(points):
+    values = np.linspace(0.2, 3, 50)
+    shares = noise.noise_share(*points, values)
+    assert (np.diff(shares) <= 0).all()
+    for eps, share in list(zip(values, shares, strict=True))[::10]:
+        assert share == pytest.approx((ClassDBSCAN(eps, on_empty_class="keep").fit(*points).labels_ == -1).mean())
+
+
+# The knee
+
+
+def test_the_knee_is_where_a_curve_of_two_lines_bends():
+    flat, steep = np.linspace(0.4, 0.5, 900), np.linspace(0.5, 9, 100)
+    assert noise.knee(np.random.default_rng(0).permutation(np.concatenate([flat, steep]))) == pytest.approx(0.5)
+
+
+def test_the_knee_follows_the_scale_of_the_map(points):
+    here = ClassDBSCAN(eps="knee").fit(*points)
+    larger = ClassDBSCAN(eps="knee").fit(points[0] * 8, points[1])
+    np.testing.assert_allclose(larger.eps_, 8 * here.eps_)
+    np.testing.assert_array_equal(larger.keep_, here.keep_)
+
+
+def test_the_knee_of_equal_distances_keeps_all():
+    lattice = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0)), axis=-1).reshape(-1, 2)
+    assert ClassDBSCAN(eps="knee", min_samples=3).fit(lattice, np.zeros(100, dtype=int)).keep_.all()
+
+
+def test_a_knee_among_duplicates_is_still_a_radius():
+    assert noise.knee(np.array([0.0] * 90 + [0.25] * 5 + [8.0] * 5)) == 0.25
+
+
+@pytest.mark.parametrize("distances", [[], [0.0, 0.0], [1.0, np.inf]])
+def test_distances_without_a_knee_are_refused(distances):
+    with pytest.raises(ValueError, match="have no knee"):
+        noise.knee(np.array(distances))
+
+
+# Classes that must not vanish
+
+
+@pytest.mark.parametrize("method", FILTERS, ids=str)
+def test_a_class_of_too_few_points_is_all_noise_which_is_an_error(points, method):
+    coordinates = np.concatenate([points[0], np.zeros((4, 2))])
+    labels = np.concatenate([points[1], np.full(4, 3)])
+    with pytest.raises(EmptyClassError, match=r"all of class 3 \(4 points\) noise.*on_empty_class='keep'"):
+        method.fit(coordinates, labels)
+
+
+@pytest.mark.parametrize("method", FILTERS, ids=str)
+def test_a_class_that_would_vanish_can_be_kept_whole_with_a_warning(points, method):
+    coordinates = np.concatenate([points[0], np.zeros((4, 2))])
+    labels = np.concatenate([points[1], np.full(4, 3)])
+    lenient = clone(method).set_params(on_empty_class="keep")
+    with pytest.warns(UserWarning, match=r"class 3 \(4 points\) noise; kept whole"):
+        lenient.fit(coordinates, labels)
+    assert lenient.keep_[labels == 3].all()
+    assert (lenient.labels_[labels == 3] == -1).all()
+    np.testing.assert_array_equal(lenient.keep_[labels != 3], clone(method).fit(*points).keep_)
+
+
+def test_an_all_noise_class_is_an_error_that_names_every_such_class(points):
+    with pytest.raises(EmptyClassError, match=r"class 2 \(204 points\), class 5 \(204 points\), class 7"):
+        ClassDBSCAN(eps=1e-6).fit(*points)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda xy, y: (xy, y[:-1]), r"labels have dtype int64 and shape \(611,\); accepted: whole numbers, \(612,\)"),
+        (lambda xy, y: (xy, y + 0.5), "labels have dtype float64"),
+        (lambda xy, y: (xy[:, :1], y), r"coordinates have dtype float64 and shape \(612, 1\); accepted: .*\(n, 2\)"),
+        (lambda xy, y: (xy[:0], y[:0]), "accepted: numbers, .*n > 0"),
+        (
+            lambda xy, y: (np.where(np.arange(612)[:, None] % 300 == 7, np.nan, xy), y),
+            "coordinates hold NaN or infinity in 3 of 612 rows, first in row 7",
+        ),
+    ],
+    ids=["labels too short", "labels no classes", "not a map", "empty", "NaN"],
+)
+def test_a_map_or_labels_that_do_not_fit_are_refused(points, spoil, message):
+    coordinates, labels = spoil(*points)
+    for use in (*(method.fit for method in FILTERS), noise.noise_until, lambda xy, y: noise.grid_sample(xy, y, 0.5)):
+        with pytest.raises(ValueError, match=message):
+            use(coordinates, labels)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (ClassDBSCAN(eps="elbow"), "eps is 'elbow'; accepted: a number above 0, or 'knee'"),
+        (ClassDBSCAN(eps=-1), "eps is -1"),
+        (ClassDBSCAN(on_empty_class="drop"), "on_empty_class is 'drop'; accepted: raise, keep"),
+    ],
+    ids=["knee", "negative", "empty class"],
+)
+def test_parameters_that_are_not_known_are_refused(points, method, message):
+    with pytest.raises(ValueError, match=message):
+        method.fit(*points)
+
+
+# Filter, retrain, filter again
+
+
+class Identity:
+    """A map of features that are coordinates already."""
+
+    def fit_transform(self, features):
+        return features
+
+
+def test_recursive_filtering_sees_only_what_was_kept_and_never_takes_back(points):
+    coordinates, labels = points
+    asked = []
+
+    def features_of(keep):
+        asked.append(keep)
+        return coordinates[keep] * 1.3 ** len(asked)  # sparser every time, so that there is always more to remove
+
+    masks = noise.recursive(features_of, labels, Identity(), ClassDBSCAN(), rounds=3, least_share=0)
+    assert masks.shape == (3, len(labels))
+    assert asked[0].all()
+    np.testing.assert_array_equal(asked[1:], masks[:-1])
+    np.testing.assert_array_equal(masks[0], ClassDBSCAN().fit(coordinates * 1.3, labels).keep_)
+    assert (np.diff(masks.sum(axis=1)) < 0).all()
+    assert not (masks[1:] & ~masks[:-1]).any()
+
+
+def test_recursive_filtering_ends_when_little_is_removed(points):
+    coordinates, labels = points
+    masks = noise.recursive(
+        lambda keep: coordinates[keep], labels, Identity(), ClassDBSCAN(), rounds=10, least_share=0.01
+    )
+    removed = 1 - masks.sum(axis=1) / np.array([len(labels), *masks.sum(axis=1)[:-1]])
+    assert len(masks) < 10
+    assert removed[-1] < 0.01
+    assert (removed[:-1] >= 0.01).all()
+
+
+def test_recursive_filtering_refuses_features_of_other_examples(points):
+    with pytest.raises(ValueError, match=r"features_of returned 612 rows for a mask that keeps \d+ examples"):
+        noise.recursive(lambda keep: points[0], points[1], Identity(), ClassDBSCAN())
+
+
+# Stratified grid sampling
+
+
+@pytest.mark.parametrize("share", [0.25, 0.9, 1.0])
+def test_grid_sampling_keeps_the_share_of_each_class_and_cell(points, share):
+    coordinates, labels = points
+    keep = noise.grid_sample(coordinates, labels, share, cells=4)
+    low, extent = coordinates.min(axis=0), np.ptp(coordinates, axis=0)
+    cell = np.minimum(((coordinates - low) / extent * 4).astype(int), 3) @ [4, 1]
+    for value in np.unique(labels):
+        assert keep[labels == value].sum() == np.floor(share * 204 + 0.5)
+        for where in np.unique(cell[labels == value]):
+            members = (labels == value) & (cell == where)
+            assert abs(keep[members].sum() - share * members.sum()) < 1 + 1e-9
+
+
+def test_grid_sampling_depends_on_its_seed_alone(points):
+    first, again = (noise.grid_sample(*points, 0.5, random_state=1) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != noise.grid_sample(*points, 0.5, random_state=2)).any()
+
+
+@pytest.mark.parametrize(
+    ("share", "cells", "message"), [(0, 5, "share is 0"), (1.5, 5, "share is 1.5"), (1, 0, "cells")]
+)
+def test_grid_sampling_refuses_what_is_no_share_or_grid(points, share, cells, message):
+    with pytest.raises(ValueError, match=message):
+        noise.grid_sample(*points, share, cells=cells)
