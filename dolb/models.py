@@ -61,8 +61,8 @@ def _torchvision(name: str, width: int) -> Architecture:
 
 
 def _vgg11(num_classes: int, channels: int, _norm: Normalizer) -> nn.Module:
-    # As for ImageNet: 32x32 images leave one position, and the pooling copies it to the 49 that the head has weights for.
-    # Without dropout, so that ranks and one process do the same arithmetic.
+    # As for ImageNet: 32x32 images leave one position, which the pooling copies to the 49 that the head has weights
+    # for. Without dropout, so that ranks and one process do the same arithmetic.
     network = torchvision.models.vgg11(weights=None, num_classes=num_classes, dropout=0.0)
     if channels != 3:
         network.features[0] = nn.Conv2d(channels, 64, kernel_size=3, padding=1)

@@ -64,7 +64,8 @@ def idle_time_breakdown(events: xr.Dataset) -> pd.DataFrame:
     """
     rows = []
     for rank, step, start, end, lanes in _steps(events):
-        row, left = {"rank": rank, "step": step}, np.array([[start, end]])
+        row: dict[str, float] = {"rank": rank, "step": step}
+        left = np.array([[start, end]])
         for lane in ("compute", "communication"):
             left = _without(left, lanes[lane])
         row["idle_us"] = _length(left)
@@ -82,12 +83,10 @@ def wait_time(events: xr.Dataset) -> pd.DataFrame:
     """
     frame = events.to_dataframe().query("lane == 'communication'").sort_values("start_us", kind="stable")
     frame = frame.assign(collective=frame.groupby("rank").cumcount())
-    counts = frame.groupby("rank").size()
-    stepping = set(events["rank"].values[events["lane"].values == "step"])
-    if set(counts.index) != stepping or counts.nunique() != 1:
-        raise ValueError(
-            f"collectives recorded by rank: {counts.to_dict()}, of ranks {sorted(map(int, stepping))}; accepted: as many by each"
-        )
+    counts = {int(str(rank)): len(part) for rank, part in frame.groupby("rank")}
+    stepping = sorted({rank for rank, *_ in _steps(events)})
+    if sorted(counts) != stepping or len(set(counts.values())) != 1:
+        raise ValueError(f"collectives recorded by rank: {counts}, of ranks {stepping}; accepted: as many by each")
     last = frame.groupby("collective")["start_us"].transform("max")
     waited = (last - frame["start_us"]).clip(upper=frame["end_us"] - frame["start_us"])
     table = frame.assign(wait_us=waited, transfer_us=frame["end_us"] - frame["start_us"] - waited)
@@ -142,10 +141,10 @@ def _steps(events: xr.Dataset) -> Iterator[tuple[int, int, float, float, _Lanes]
         raise ValueError("the events have no lane 'step', so that no time can be counted")
     for rank, of_rank in frame.groupby("rank"):
         lanes = {lane: _union(part[["start_us", "end_us"]].to_numpy()) for lane, part in of_rank.groupby("lane")}
-        for step in steps[steps["rank"] == rank].sort_values("start_us").itertuples():
-            start, end = step.start_us, step.end_us
+        mine = steps[steps["rank"] == rank].sort_values("start_us")
+        for name, (start, end) in zip(mine["name"], mine[["start_us", "end_us"]].to_numpy().tolist(), strict=True):
             cut = {lane: np.clip(spans[_touch(spans, start, end)], start, end) for lane, spans in lanes.items()}
-            yield int(rank), int(step.name.rsplit(" ", 1)[-1]), start, end, _Lanes(cut)
+            yield int(str(rank)), int(name.rsplit(" ", 1)[-1]), start, end, _Lanes(cut)
 
 
 def _touch(spans: np.ndarray, start: float, end: float) -> np.ndarray:

@@ -54,7 +54,9 @@ def read_file(path: Path) -> tuple[pd.DataFrame, int, str]:
         cut = "ends too early" if _is_cut(error, text) else "is not JSON"
         raise TraceError(f"{path} {cut}: {error.msg} at offset {error.pos} of {len(text)}") from error
     if not isinstance(whole, dict) or not isinstance(whole.get("traceEvents"), list):
-        raise TraceError(f"{path} is no trace of torch.profiler (no list `traceEvents`), nor a Horovod timeline (a list)")
+        raise TraceError(
+            f"{path} is no trace of torch.profiler (no list `traceEvents`), nor a Horovod timeline (a list)"
+        )
     return (*_torch(whole, path), "")
 
 
@@ -64,7 +66,8 @@ def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
 
 def _parse_list(text: str, path: Path) -> tuple[list[dict[str, Any]], str]:
     """Parse a list of events, of which a killed job leaves the end unwritten: what is whole is kept."""
-    decoder, items, separator = json.JSONDecoder(), [], re.compile(r"[\s,]*")
+    items: list[dict[str, Any]] = []
+    decoder, separator = json.JSONDecoder(), re.compile(r"[\s,]*")
     position = separator.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]  # it matches nothing, too
     while position < len(text) and text[position] != "]":
         try:
@@ -92,7 +95,8 @@ def _torch(whole: dict[str, Any], path: Path) -> tuple[pd.DataFrame, int]:
         raise TraceError(f"{path} does not say its rank; accepted: a name that ends with it, such as torch-0.json")
     on_gpu = any(e.get("cat") == "kernel" for e in spans)
     rows: list[tuple[str, str, float, float, int]] = []
-    operators, collectives = defaultdict(list), defaultdict(list)
+    operators: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)
+    collectives: dict[Any, list[tuple[float, float, str, int]]] = defaultdict(list)
     for number, event in enumerate(spans):
         try:
             kind, name = event.get("cat"), str(event["name"])
@@ -113,16 +117,16 @@ def _torch(whole: dict[str, Any], path: Path) -> tuple[pd.DataFrame, int]:
             rows.append(("copy", name, start, end, int(event.get("args", {}).get("bytes", 0))))
         elif kind == "cpu_op" and not name.startswith("c10d::"):
             operators[where].append((start, end, name))
-    for thread in operators.values():
+    for of_thread in operators.values():
         latest = -math.inf
-        for start, end, name in sorted(thread, key=lambda e: (e[0], -e[1])):
+        for start, end, name in sorted(of_thread, key=lambda e: (e[0], -e[1])):
             if start >= latest:  # the outermost alone: what runs within one is in it
                 rows.append(("host" if on_gpu else "compute", name, start, end, 0))
                 latest = end
-    for thread in collectives.values():
+    for given in collectives.values():
         # The annotation starts when the collective is given to a thread, which first ends the one before.
         latest = -math.inf
-        for start, end, name, size in sorted(thread, key=lambda e: e[1]):
+        for start, end, name, size in sorted(given, key=lambda e: e[1]):
             if start < latest:
                 rows.append(("queue", name, start, latest, 0))
             rows.append(("communication", name, max(start, latest), end, size))
@@ -145,7 +149,8 @@ def _torch_bytes(event: dict[str, Any]) -> int:
 
 def _horovod(items: list[dict[str, Any]], path: Path) -> tuple[pd.DataFrame, int]:
     """Read a timeline, where each tensor is a process, whose events begin (B) and end (E) as on a stack."""
-    base, tensors = 0, {}
+    base = 0
+    tensors: dict[Any, str] = {}
     rows: list[tuple[int, str, str, float, float, int]] = []
     open_events: dict[Any, list[tuple[str, float, int]]] = defaultdict(list)  # with the row to give bytes from
     for number, event in enumerate(items):

@@ -1,9 +1,10 @@
 """Traces of torch.profiler, of every rank, and Horovod timelines become one table of events on one clock.
 
 Lanes: ``step`` spans a training step; ``compute`` is arithmetic (outermost operators on a CPU; kernels on a GPU, where
-operators are ``host``); ``communication`` is a collective from when it runs; ``queue`` is its wait for a free thread, or
-for data; ``negotiation`` is Horovod's agreement on what to reduce; ``copy`` moves tensors to and from fusion buffers;
-``ready`` marks a rank's readiness as the coordinator saw it, ``cycle`` a round of negotiation, ``barrier`` a barrier.
+operators are ``host``); ``communication`` is a collective from when it runs; ``queue`` is its wait for a free thread
+or for data; ``negotiation`` is Horovod's agreement on what to reduce; ``copy`` moves tensors to and from fusion
+buffers; ``ready`` marks a rank's readiness as the coordinator saw it, ``cycle`` a round of negotiation, ``barrier`` a
+barrier.
 
 Horovod's coordinator, rank 0, alone writes a timeline: the other ranks have no communication of their own in the table.
 """
@@ -29,7 +30,9 @@ def find(folder: str | Path) -> list[Path]:
     """Return the traces in a measurement's folder."""
     found = [path for kind in ("torch", "horovod") for path in sorted(Path(folder).glob(f"{kind}-*.json*"))]
     if not found:
-        raise TraceError(f"{folder} holds no torch-*.json or horovod-*.json; `measure` writes them where trace_steps > 0")
+        raise TraceError(
+            f"{folder} holds no torch-*.json or horovod-*.json; `measure` writes them where trace_steps > 0"
+        )
     return found
 
 
@@ -69,22 +72,24 @@ def dataset(events: pd.DataFrame, attrs: dict[str, Any]) -> xr.Dataset:
 def _align(events: pd.DataFrame) -> str:
     """Move the ranks' clocks onto that of the lowest rank where they are seen to differ, and say how."""
     ranks = sorted(events.loc[events["lane"] == "step", "rank"].unique())
-    shared = {"barrier": events["name"] == BARRIER, "collective": events["lane"] == "communication"}
-    for what, chosen in shared.items():
-        ends = {rank: events.loc[chosen & (events["rank"] == rank), "end_us"].sort_values().to_numpy() for rank in ranks}
-        counts = {len(times) for times in ends.values()}
-        if len(ranks) > 1 and len(counts) == 1 and counts != {0}:
-            break
-    else:
-        return "as recorded: there is no barrier or collective that all ranks recorded"
-    said = [f"ranks compared by the ends of {counts.pop()} {what}s with rank {ranks[0]}"]
-    for rank in ranks[1:]:
-        differences = ends[rank] - ends[ranks[0]]
+    for what, chosen in (("barriers", events["name"] == BARRIER), ("collectives", events["lane"] == "communication")):
+        of_rank = [events[chosen & (events["rank"] == rank)]["end_us"].sort_values().to_numpy() for rank in ranks]
+        count = {len(ends) for ends in of_rank}
+        if len(ranks) > 1 and len(count) == 1 and count != {0}:
+            return _move(events, ranks, of_rank, what)
+    return "as recorded: there is no barrier or collective that all ranks recorded"
+
+
+def _move(events: pd.DataFrame, ranks: list[int], of_rank: list[np.ndarray], what: str) -> str:
+    said = [f"ranks compared by the ends of {len(of_rank[0])} {what} with rank {ranks[0]}"]
+    for rank, ends in zip(ranks[1:], of_rank[1:], strict=True):
+        differences = ends - of_rank[0]
         offset = float(np.median(differences))
         middle = float(np.subtract(*np.quantile(differences, [0.75, 0.25])))
         moved = abs(offset) > 2 * middle
         if moved:
-            events.loc[events["rank"] == rank, ["start_us", "end_us"]] -= offset
+            # A rank's readiness is on the clock of the coordinator, who noted it.
+            events.loc[(events["rank"] == rank) & (events["lane"] != "ready"), ["start_us", "end_us"]] -= offset
         verdict = "moved back by that" if moved else "left where it is"
         said.append(f"rank {rank} ends {offset:+.0f} us later, the middle half within {middle:.0f} us: {verdict}")
     return "; ".join(said)

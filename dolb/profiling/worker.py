@@ -2,8 +2,8 @@
 
     python -m dolb.profiling.worker FOLDER           started by torchrun or horovodrun, for each rank
 
-The folder holds ``config.json``. Each rank leaves there ``rank-K.json`` with the seconds of every step and a hash of its
-weights, and where steps are traced ``torch-K.json`` and, by Horovod's coordinator alone, ``horovod-0.json``.
+The folder holds ``config.json``. Each rank leaves there ``rank-K.json`` with the seconds of every step and a hash of
+its weights, and where steps are traced ``torch-K.json`` and, by Horovod's coordinator alone, ``horovod-0.json``.
 
 At every step the ranks take consecutive shares of one global batch, so one rank with the global batch does the same
 update but for rounding; each rank takes batch-norm statistics over its own share, and so must that one
@@ -70,7 +70,7 @@ class Ddp:
         wrapped = nn.parallel.DistributedDataParallel(
             network,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            bucket_cap_mb=size,  # type: ignore[arg-type]  # annotated int, used as a float
+            bucket_cap_mb=size,
             broadcast_buffers=False,
         )
         return wrapped, optimizer
@@ -128,7 +128,7 @@ class Horovod:
 
 
 def _yield_timeline_thread() -> None:
-    """Give the thread that writes Horovod's timeline what time the others leave: it never sleeps, it would take a core."""
+    """Leave the thread that writes Horovod's timeline what time others spare: it never sleeps and would take a core."""
 
     def nanoseconds() -> dict[int, int]:
         return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in _TASKS.iterdir()}

@@ -46,9 +46,9 @@ class WorkerError(RuntimeError):
 class Place:
     """Where ranks run and how they meet; by default on this machine, over its loopback interface.
 
-    ``within`` gives each rank a command that runs the rest of its arguments, such as ``("ip", "netns", "exec", "h0")`` or
-    ``("taskset", "-c", "0")``. ``interface`` carries the communication, and has this name inside each rank's network
-    namespace too; ``address`` is the launcher's there, which every rank must reach.
+    ``within`` gives each rank a command that runs the rest of its arguments, such as ``("taskset", "-c", "0")`` or
+    ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
+    network namespace too; ``address`` is the launcher's there, which every rank must reach.
     """
 
     interface: str = "lo"
@@ -70,7 +70,7 @@ def require_horovod() -> None:
     built = json.loads(metadata.read_text()).get("pytorch") if metadata.is_file() else None
     if built != torch.__version__:
         raise WorkerError(
-            f"Horovod was built for torch {built or '(none)'}, and this is {torch.__version__}; `make horovod` builds it again"
+            f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}; `make horovod` builds it again"
         )
 
 
@@ -151,7 +151,9 @@ def _check(config: ScalingConfig, port: int | None, oversubscribe: bool, place: 
             try:
                 probe.bind((place.address, port))
             except (OSError, OverflowError) as error:
-                raise ValueError(f"port {port} of {place.address} cannot be used ({error}); give another, or none") from error
+                raise ValueError(
+                    f"port {port} of {place.address} cannot be used ({error}); give another, or none"
+                ) from error
 
 
 def _prepare(folder: Path, config: ScalingConfig, place: Place) -> None:
@@ -164,7 +166,9 @@ def _prepare(folder: Path, config: ScalingConfig, place: Place) -> None:
 
 def _environment(mark: str, place: Place, keep: bool) -> dict[str, str]:
     package = str(Path(__file__).resolve().parents[2])
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "TORCHELASTIC_"))}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "TORCHELASTIC_"))
+    }
     return inherited | {
         MARK: mark,
         supervise.PARENT: str(os.getpid()),
@@ -214,7 +218,9 @@ def _wait(launcher: subprocess.Popen, config: ScalingConfig, folder: Path, start
             )
         if time.monotonic() - start > timeout:
             running = sorted(set(range(config.ranks)) - {e["rank"] for e in exits})
-            raise WorkerError(f"{timeout:g} s were not enough; rank {', '.join(map(str, running))} still ran and was stopped")
+            raise WorkerError(
+                f"{timeout:g} s were not enough; rank {', '.join(map(str, running))} still ran and was stopped"
+            )
         time.sleep(POLL_SECONDS)
 
 
@@ -256,7 +262,9 @@ def marked(mark: str) -> list[int]:
 def _row(config: ScalingConfig, folder: Path) -> xr.Dataset:
     ranks: list[dict[str, Any]] = [json.loads((folder / f"rank-{k}.json").read_text()) for k in range(config.ranks)]
     if len({rank["weights"] for rank in ranks}) > 1:
-        raise WorkerError(f"after {config.steps} steps the {config.ranks} ranks ({config.library}) hold different weights")
+        raise WorkerError(
+            f"after {config.steps} steps the {config.ranks} ranks ({config.library}) hold different weights"
+        )
     seconds = np.array([rank["step_seconds"] for rank in ranks])
     asked = {**config.as_dict(), "batch_size": config.batch_size, "key": config.key}
     values = {

@@ -2,8 +2,8 @@
 
     python tests/profiling/traces/record.py
 
-Buckets are small, so that DDP has several collectives in a step. What was recorded stays as it is, but for the name of the
-folder that torch writes into its file.
+Buckets are small, so that DDP has several collectives in a step. What was recorded stays as it is, but for the name of
+the folder that torch writes into its file.
 """
 
 import gzip
