@@ -9,6 +9,7 @@ set -euo pipefail
 VERSION=0.28.1
 python=${1:?usage: deploy/horovod.sh PYTHON}
 root=$(cd "$(dirname "$0")/.." && pwd)
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
 pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
 built_for=$("$python" -c 'import platform, sys, torch
@@ -17,6 +18,15 @@ print(f"torch{torch.__version__}-{sys.implementation.cache_tag}-{platform.machin
   exit 1
 }
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/dolb/wheels/horovod$VERSION-$built_for-${HOROVOD_GPU_OPERATIONS:-cpu}
+
+is_installed() {
+  (cd / && "$python" -W ignore -c '
+import json, os, pathlib, sys, torch, horovod, horovod.torch as hvd
+built = json.loads(pathlib.Path(horovod.__file__).with_name("metadata.json").read_text())["pytorch"]
+asked = os.environ.get("HOROVOD_GPU_OPERATIONS") == "NCCL"
+fits = hvd.gloo_built() and bool(hvd.nccl_built()) == asked and built == torch.__version__
+sys.exit(not (fits and horovod.__version__ == sys.argv[1]))' "$VERSION" 2>/dev/null)
+}
 
 build() {
   local missing=() work
@@ -53,12 +63,11 @@ build() {
   mv "$folder/.$$.new" "$folder/$(basename "$work"/wheel/horovod-*.whl)"
 }
 
-# Horovod's own needs, at the versions of the lock; setuptools is there already, as torch needs it to build extensions.
-pip install --constraint "$root/requirements.lock" setuptools cffi cloudpickle packaging psutil pyyaml
-compgen -G "$folder/horovod-*.whl" >/dev/null || build
-pip install --no-deps --force-reinstall "$folder"/horovod-*.whl
-cd "$(dirname "$folder")"  # not the checkout: what is imported must be what was installed
-case $python in /*) ;; *) python=$OLDPWD/$python ;; esac
-"$python" -c 'import horovod, horovod.torch as hvd
-assert hvd.gloo_built()
-print(f"Horovod {horovod.__version__} is installed.")'
+if ! is_installed; then
+  # Horovod's own needs, at the versions of the lock; setuptools is there already, as torch needs it.
+  pip install --constraint "$root/requirements.lock" setuptools cffi cloudpickle packaging psutil pyyaml
+  compgen -G "$folder/horovod-*.whl" >/dev/null || build
+  pip install --no-deps --force-reinstall "$folder"/horovod-*.whl
+  is_installed || { echo "Horovod was installed from $folder and does not work; remove that folder." >&2; exit 1; }
+fi
+echo "Horovod $VERSION for ${built_for%%-*} is installed."

@@ -36,6 +36,18 @@ MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measuremen
 POLL_SECONDS = 0.05
 CLEANUP_SECONDS = 5.0  # all processes are gone this long after the first rank died, or an error says which are not
 LOG_LINES = 12
+# What launchers tell their ranks; of one that runs this process, ours must not hear.
+LAUNCHED = (
+    "HOROVOD_",
+    "TORCHELASTIC_",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_",
+    "ROLE_",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_",
+)
 
 
 class WorkerError(RuntimeError):
@@ -69,9 +81,8 @@ def require_horovod() -> None:
     metadata = Path(spec.origin).with_name("metadata.json")
     built = json.loads(metadata.read_text()).get("pytorch") if metadata.is_file() else None
     if built != torch.__version__:
-        raise WorkerError(
-            f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}; `make horovod` builds it again"
-        )
+        both = f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}"
+        raise WorkerError(f"{both}; `make horovod` builds it anew")
 
 
 def measure(
@@ -166,9 +177,7 @@ def _prepare(folder: Path, config: ScalingConfig, place: Place) -> None:
 
 def _environment(mark: str, place: Place, keep: bool) -> dict[str, str]:
     package = str(Path(__file__).resolve().parents[2])
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "TORCHELASTIC_"))
-    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
     return inherited | {
         MARK: mark,
         supervise.PARENT: str(os.getpid()),

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from torch.nn import functional
 
 from dolb import models, results
 from dolb.profiling import trace, worker, workers
 from dolb.profiling.config import ScalingConfig, strong, weak
 from dolb.profiling.workers import Place, WorkerError, measure
 
-SHARED = {"ranks": 2, "arch": "smallnet-4", "batch_size_per_rank": 16, "lr": 0.1}
+SHARED = {"ranks": 2, "arch": "smallnet-4", "batch_size_per_rank": 16}
 # Ten updates in all.
 CONFIG = ScalingConfig(**SHARED, warmup_steps=1, steps=7, trace_steps=2)
 ENDLESS = ScalingConfig(**SHARED, steps=10**6)
@@ -71,32 +72,37 @@ def wait_until(condition, seconds, what):
 # What is trained
 
 
-def weights_of_one_process():
-    """Train in this process on the global batch, with batch-norm statistics over two shares, and no library at all."""
+def flat(network):
+    return torch.cat([parameter.detach().flatten() for parameter in network.parameters()]).double().numpy()
+
+
+def weights_of_one_process(dtype, bn_workers):
+    """Train in this process with no library: the global batch at once, or its two shares one after the other."""
     torch.set_num_threads(1)
-    alone = ScalingConfig(**{**SHARED, "ranks": 1, "batch_size_per_rank": CONFIG.batch_size, "bn_workers": 2})
+    alone = ScalingConfig(**{**SHARED, "ranks": 1, "batch_size_per_rank": CONFIG.batch_size})
     images, num_classes, _ = worker.load_images(alone, torch.device("cpu"))
-    network = models.initialize(alone.arch, num_classes, images.channels, alone.bn_workers, alone.seed)
+    network = models.initialize(alone.arch, num_classes, images.channels, bn_workers, alone.seed).to(dtype)
     optimizer = torch.optim.SGD(network.parameters(), lr=alone.lr, momentum=alone.momentum)
     batches = worker.shares(alone, images, 0)
+    parts = 1 if bn_workers == 2 else 2
     for _ in range(10):
         pixels, labels = next(batches)
         optimizer.zero_grad()
-        models.loss(network(pixels), labels).backward()
+        for share, classes in zip(pixels.to(dtype).chunk(parts), labels.chunk(parts), strict=True):
+            (functional.cross_entropy(network(share), classes) / parts).backward()
         optimizer.step()
-    return torch.cat([parameter.detach().flatten() for parameter in network.parameters()]).numpy()
+    return flat(network)
 
 
 @LIBRARIES
 def test_after_ten_steps_two_ranks_hold_the_weights_of_one_process_with_the_global_batch(measured, library):
     _, folder = measured(library)
-    initial = models.initialize("smallnet-4", 10, 3, 1, 0)
-    start = torch.cat([parameter.detach().flatten() for parameter in initial.parameters()]).numpy()
-    expected = weights_of_one_process()
-    # The mean of two means rounds otherwise than one mean does. Weights moved by thousands of times the difference.
-    moved = np.abs(expected - start).max()
+    exact = weights_of_one_process(torch.float64, bn_workers=1)
+    at_once = weights_of_one_process(torch.float32, bn_workers=2)  # batch-norm statistics over two shares, as ranks do
+    rounding = np.abs(at_once - exact).max()
+    assert rounding < 1e-3 * np.abs(flat(models.initialize("smallnet-4", 10, 3, 1, 0)) - exact).max()
     for rank in range(2):
-        assert np.abs(np.load(folder / f"weights-{rank}.npy") - expected).max() < 1e-3 * moved
+        assert np.abs(np.load(folder / f"weights-{rank}.npy") - exact).max() < 3 * rounding
 
 
 def test_ddp_and_horovod_give_the_same_weights(measured):
@@ -198,9 +204,17 @@ def test_a_rank_that_ends_by_itself_is_named_with_its_exit_code():
 
 
 def test_what_a_rank_raises_is_in_the_message():
-    config = ScalingConfig(data="digits", ranks=1, batch_size_per_rank=2000)
-    with pytest.raises(WorkerError, match=r"(?s)rank 0 of 1 .*a global batch of 2000 needs as many images"):
-        measure(config, timeout=60)
+    with pytest.raises(
+        WorkerError, match=r"(?s)rank 0 of 1 .*exit code 1;.*unknown data set 'digit'.*did you mean 'digits'"
+    ):
+        measure(ScalingConfig(data="digit"), timeout=60)
+
+
+def test_a_batch_larger_than_the_data_is_refused():
+    config = ScalingConfig(data="digits", batch_size_per_rank=2000)
+    images, _, _ = worker.load_images(config, torch.device("cpu"))
+    with pytest.raises(ValueError, match="a global batch of 2000 needs as many images; digits has 1437"):
+        next(worker.shares(config, images, 0))
 
 
 @LIBRARIES
