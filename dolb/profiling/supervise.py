@@ -37,10 +37,13 @@ def write_whole(path: Path, text: str) -> None:
 def main(folder: Path) -> int:
     """Run one rank's worker to its end and return its exit code."""
     me = rank()
-    within = json.loads((folder / "within.json").read_text())
-    command = [*(within[me] if within else []), sys.executable, "-m", "dolb.profiling.worker", str(folder)]
+    place = json.loads((folder / "place.json").read_text())
+    within = place["within"][me] if place["within"] else []
+    command = [*within, sys.executable, "-m", "dolb.profiling.worker", str(folder)]
+    # horovodrun takes ranks that it starts on this machine to meet over the loopback interface; these may not.
+    meet = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": place["address"], "HOROVOD_GLOO_IFACE": place["interface"]}
     with open(folder / f"rank-{me}.log", "w") as log:
-        worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        worker = subprocess.Popen(command, env=os.environ | meet, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     signal.signal(signal.SIGTERM, lambda *_: worker.kill())
     write_whole(folder / f"rank-{me}.pid", str(worker.pid))
     ended = os.pidfd_open(worker.pid)

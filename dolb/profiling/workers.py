@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ class Place:
 
     ``within`` gives each rank a command that runs the rest of its arguments, such as ``("taskset", "-c", "0")`` or
     ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
-    network namespace too; ``address`` is the launcher's there, which every rank must reach.
+    network namespace too; ``address`` is the launcher's there, which every rank must reach. Horovod uses the interface
+    only in part: it also listens where the host's name leads, so in a namespace that must be the rank's own address.
     """
 
     interface: str = "lo"
@@ -172,7 +173,7 @@ def _prepare(folder: Path, config: ScalingConfig, place: Place) -> None:
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; a measurement's files need one of their own")
     (folder / "config.json").write_text(json.dumps(config.as_dict()))
-    (folder / "within.json").write_text(json.dumps([list(command) for command in place.within]))
+    (folder / "place.json").write_text(json.dumps(asdict(place)))
 
 
 def _environment(mark: str, place: Place, keep: bool) -> dict[str, str]:
@@ -194,7 +195,7 @@ def _command(config: ScalingConfig, folder: Path, port: int | None, place: Place
     module = ["-m", "dolb.profiling.supervise", str(folder.resolve())]
     if config.library == "horovod":
         launch = ["-m", "horovod.runner.launch", "-np", str(config.ranks), "--gloo", "--disable-cache"]
-        return [sys.executable, *launch, "--network-interfaces", place.interface, sys.executable, *module]
+        return [sys.executable, *launch, sys.executable, *module]
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(config.ranks)]
     meet = ["--master-addr", place.address, "--master-port", str(port or _free_port(place.address))]
     return [sys.executable, *launch, *meet, *module]
