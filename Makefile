@@ -4,7 +4,8 @@ SCALE       ?= published
 ARGS        ?=
 # The interpreter that .venv is made with.
 BASE_PYTHON ?= python3
-# The interpreter of the GPU tests: a machine with its own torch says `make test-gpu PYTHON=python3` and needs no .venv.
+# The interpreter of the GPU tests and of Horovod: a machine with its own torch says `make test-gpu PYTHON=python3` and
+# needs no .venv.
 PYTHON      ?= .venv/bin/python
 
 PY  := .venv/bin/python
@@ -15,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-gpu lint lock environment clean browser
+.PHONY: help env book pages test test-gpu horovod lint lock environment clean browser
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +34,9 @@ test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
 	$(PYTHON) -m pytest -m gpu $(ARGS)
+
+horovod: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Install Horovod, built from source once for this torch (PYTHON=python3 uses that one)
+	deploy/horovod.sh $(PYTHON)
 
 lint: .venv/.stamp ## Check style, formatting and types
 	.venv/bin/ruff check .

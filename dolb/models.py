@@ -60,6 +60,15 @@ def _torchvision(name: str, width: int) -> Architecture:
     return Architecture(build, width)
 
 
+def _vgg11(num_classes: int, channels: int, _norm: Normalizer) -> nn.Module:
+    # As for ImageNet: 32x32 images leave one position, which the pooling copies to the 49 that the head has weights
+    # for. Without dropout, so that ranks and one process do the same arithmetic.
+    network = torchvision.models.vgg11(weights=None, num_classes=num_classes, dropout=0.0)
+    if channels != 3:
+        network.features[0] = nn.Conv2d(channels, 64, kernel_size=3, padding=1)
+    return network
+
+
 ARCHITECTURES: dict[str, Architecture] = {
     "smallnet-4": _small(1),
     "smallnet-8": _small(3),
@@ -69,6 +78,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "resnet50": _torchvision("resnet50", 2048),
     "resnet101": _torchvision("resnet101", 2048),
     "resnet152": _torchvision("resnet152", 2048),
+    # Many weights for little arithmetic, and no batch norm: the network for measuring communication.
+    "vgg11": Architecture(_vgg11, 4096, penultimate="classifier.4"),
 }
 
 

@@ -116,6 +116,7 @@ def schema() -> str:
         "measured": "what was measured",
         "provenance": "where it comes from",
         "benchmark": "benchmarks",
+        "scaling": "data-parallel training",
     }
     groups: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for name, variable in results.SCHEMA.items():

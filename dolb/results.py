@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 from dolb import __version__, sealed
-from dolb.schema import REQUIRED, SCHEMA, SchemaError, describe, validate
+from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, validate
 
 __all__ = [
     "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "load", "merge", "provenance",
@@ -82,12 +82,12 @@ def load(path: str | Path) -> xr.Dataset:
 
 def _read(path: Path) -> xr.Dataset:
     """Read a file with h5py: the schema knows the dimensions, and xarray's own way takes four times as long."""
-    variables, coordinates = {}, {"epoch"}
+    variables, coordinates = {}, set(NUMBERED)
     with h5py.File(path) as file:
         for name, item in file.items():
             if item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension but not a netCDF variable"):
                 continue
-            if name != "epoch" and name not in SCHEMA:
+            if name not in NUMBERED and name not in SCHEMA:
                 return xr.load_dataset(path, engine=ENGINE)  # not one of ours; `validate` says why
             values = np.array(item.asstr()[...], dtype=str) if h5py.check_string_dtype(item.dtype) else item[...]
             values = values.astype(bool) if item.attrs.get("dtype") == "bool" else values

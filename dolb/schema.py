@@ -21,7 +21,7 @@ class Variable:
     kind: str  # "text", "int", "float" or "bool"
     meaning: str
     unit: str = ""
-    role: str = "measured"  # "config", "measured", "provenance" or "benchmark"
+    role: str = "measured"  # "config", "measured", "provenance", "benchmark" or "scaling"
 
 
 def _on(dims: tuple[str, ...], role: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Variable]:
@@ -94,6 +94,29 @@ SCHEMA: dict[str, Variable] = {
         },
     ),
     **_on(
+        ("run",),
+        "scaling",
+        {
+            "library": ("text", "what averages gradients over ranks: ddp or horovod"),
+            "ranks": ("int", "processes that train together"),
+            "scaling": ("text", "what stays as ranks grow: weak, the batch of a rank; strong, the global batch"),
+            "device_kind": ("text", "what a rank runs on: cpu, over Gloo, or cuda, over NCCL"),
+            "batch_size_per_rank": ("int", "examples of one update on one rank", "examples"),
+            "steps": ("int", "steps that were timed"),
+            "warmup_steps": ("int", "steps before the first that was timed"),
+            "trace_steps": ("int", "steps that were traced, after those timed; tracing slows all of them"),
+            "bucket_mb": ("float", "DDP: gradients are reduced in buckets of this size", "MiB"),
+            "fusion_threshold_mb": ("float", "Horovod: at most so much is reduced at a time", "MiB"),
+            "cycle_time_ms": ("float", "Horovod: time between two rounds of negotiation", "ms"),
+            "efficiency": ("float", "throughput of a rank relative to that of one rank alone"),
+        },
+    ),
+    **_on(
+        ("run", "worker", "step"),
+        "measured",
+        {"rank_step_seconds": ("float", "wall-clock time of one step on one rank", "s")},
+    ),
+    **_on(
         ("run", "epoch"),
         "measured",
         {
@@ -128,6 +151,9 @@ SCHEMA: dict[str, Variable] = {
     ),
 }
 
+# Dimensions whose entries have numbers of their own, rather than a name of the schema.
+NUMBERED = ("epoch", "worker", "step")
+
 _PROVENANCE = ("dolb_version", "commit", "torch_version", "device", "source")
 
 # What a Dataset must hold, by the dimension or name that tells what it is; a Dataset may be several of these.
@@ -135,9 +161,10 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "epoch": tuple(
         name
         for name, variable in SCHEMA.items()
-        if variable.dims in (("run",), ("run", "epoch")) and variable.role != "benchmark"
+        if variable.dims in (("run",), ("run", "epoch")) and variable.role not in ("benchmark", "scaling")
     ),
     "benchmark": ("program", "repeat", "arch", "batch_size", "precision", "images_per_second", *_PROVENANCE),
+    "library": ("ranks", "arch", "batch_size", "images_per_second", *_PROVENANCE),
     "example": ("label", "keep"),
     "event": ("rank", "lane", "name", "start_us", "end_us"),
 }

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from dolb import models
 
@@ -132,8 +133,23 @@ def test_the_small_networks_have_the_layers_in_their_name_and_the_features_they_
         torch.testing.assert_close(network.fc(features), network(images))
 
 
+def test_vgg11_has_more_weights_to_communicate_for_each_operation_than_the_resnets_and_the_features_it_says():
+    def weights_per_operation(name: str) -> float:
+        network = models.build(name, 10).eval()
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            network(torch.zeros(1, 3, 32, 32))
+        return count(network) / counter.get_total_flops()
+
+    assert weights_per_operation("vgg11") > 1.5 * max(map(weights_per_operation, ("resnet18", "resnet50")))
+    network, images = models.build("vgg11", 10).eval(), torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        features = models.features(network, "vgg11", images)
+        assert features.shape == (2, models.require("vgg11").feature_width)
+        torch.testing.assert_close(network.classifier[6](features), network(images))
+
+
 def test_a_network_takes_images_of_any_number_of_channels():
-    for name in models.names()[:4]:
+    for name in (*models.names()[:4], "vgg11"):
         for channels in (1, 3, 4):
             assert models.build(name, 5, channels).eval()(torch.zeros(2, channels, 32, 32)).shape == (2, 5)
 

@@ -1,0 +1,105 @@
+"""What one measurement of data-parallel training is: a frozen record whose key names its result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dolb import models
+
+LIBRARIES = ("ddp", "horovod")
+SCALINGS = ("weak", "strong")
+DEVICES = ("cpu", "cuda")
+SYNTHETIC = "synthetic"  # random images in the shape of CIFAR-10's; any other name is one of `dolb.data`
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingConfig:
+    """One measurement, complete: which network, under which library, on how many ranks, with which settings.
+
+    ``bucket_mb`` is DDP's; at its default of 25 MiB the first bucket holds 1 MiB, at any other size all are alike, as
+    torch has it. ``fusion_threshold_mb`` and ``cycle_time_ms`` are Horovod's, with the defaults of 0.21 and later.
+    ``bn_workers`` is for one rank that stands for several: it takes batch-norm statistics over that many shares.
+    """
+
+    experiment: str = "adhoc"
+    library: str = "ddp"
+    ranks: int = 1
+    scaling: str = "weak"
+    arch: str = "smallnet-8"
+    data: str = SYNTHETIC
+    device_kind: str = "cpu"
+    batch_size_per_rank: int = 32
+    bn_workers: int = 1
+    steps: int = 20
+    warmup_steps: int = 5
+    trace_steps: int = 0
+    bucket_mb: float = 25.0
+    fusion_threshold_mb: float = 128.0
+    cycle_time_ms: float = 1.0
+    lr: float = 0.01
+    momentum: float = 0.9
+    seed: int = 0
+    repeat: int = 0
+
+    def __post_init__(self) -> None:
+        """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), type(field.default)
+            value = value.item() if hasattr(value, "item") else value
+            value = float(value) if wanted is float and type(value) is int else value
+            if type(value) is not wanted:
+                raise TypeError(f"{field.name} must be {wanted.__name__}, got {value!r} ({type(value).__name__})")
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError(f"{field.name} must be a number, got {value}")
+            object.__setattr__(self, field.name, value)
+        models.require(self.arch)
+        for name, accepted in (("library", LIBRARIES), ("scaling", SCALINGS), ("device_kind", DEVICES)):
+            if getattr(self, name) not in accepted:
+                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(accepted)}")
+        for name in ("ranks", "batch_size_per_rank", "bn_workers", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("bucket_mb", "cycle_time_ms", "lr"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+    @property
+    def batch_size(self) -> int:
+        """Global batch size: examples in one update."""
+        return self.ranks * self.batch_size_per_rank
+
+    @property
+    def key(self) -> str:
+        """Hash of the fields that differ from their defaults, so that a new defaulted field moves no key."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every field with its value, in order."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ScalingConfig:
+        """Rebuild a config from a mapping that may hold more names than the config has."""
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+def weak(ranks: Sequence[int], batch_size_per_rank: int, **same: Any) -> list[ScalingConfig]:
+    """Return a config for each number of ranks, where every rank keeps its batch and the global batch grows."""
+    return [ScalingConfig(scaling="weak", ranks=n, batch_size_per_rank=batch_size_per_rank, **same) for n in ranks]
+
+
+def strong(ranks: Sequence[int], batch_size: int, **same: Any) -> list[ScalingConfig]:
+    """Return a config for each number of ranks, where the global batch stays and every rank's share shrinks."""
+    for n in ranks:
+        if batch_size % n:
+            raise ValueError(f"a global batch of {batch_size} cannot be shared equally by {n} ranks")
+    return [ScalingConfig(scaling="strong", ranks=n, batch_size_per_rank=batch_size // n, **same) for n in ranks]

@@ -1,0 +1,203 @@
+"""Trace files as torch.profiler and Horovod write them, each read into a table of events on its own clock."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import zlib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+COLUMNS = ("rank", "lane", "name", "start_us", "end_us", "bytes")
+BARRIER = "barrier"  # what `worker` calls the barriers by which clocks are compared
+
+_ITEM_BYTES = {
+    # by torch's names for the inputs of an operator, by NCCL's metadata, by Horovod
+    "float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "bool": 1,
+    "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Int": 4, "Long": 8, "Byte": 1, "Char": 1, "Bool": 1,
+    "float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2,
+}  # fmt: skip
+_STEP = re.compile(r"(?:step |ProfilerStep#)(\d+)$")
+_RANK_IN_NAME = re.compile(r"(\d+)\.(?:pt\.trace\.)?json(?:\.gz)?$")
+_COPIES = ("MEMCPY", "INIT_FUSION_BUFFER", "ALLOCATE_OUTPUT")
+_COLLECTIVES = ("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER", "ADASUM")
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read; the message names the file, and the offset where there is one."""
+
+
+def read_file(path: Path) -> tuple[pd.DataFrame, int, str]:
+    """Return a file's events, the unix time in microseconds that they count from, and what had to be repaired."""
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        text = content.decode()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"{path} is damaged: {error}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path} is no trace: at offset {error.start} it is not text") from error
+    if not text.strip():
+        raise TraceError(f"{path} is empty")
+    if text.lstrip()[0] == "[":
+        items, repaired = _parse_list(text, path)
+        return (*_horovod(items, path), repaired)
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = "ends too early" if _is_cut(error, text) else "is not JSON"
+        raise TraceError(f"{path} {cut}: {error.msg} at offset {error.pos} of {len(text)}") from error
+    if not isinstance(whole, dict) or not isinstance(whole.get("traceEvents"), list):
+        raise TraceError(
+            f"{path} is no trace of torch.profiler (no list `traceEvents`), nor a Horovod timeline (a list)"
+        )
+    return (*_torch(whole, path), "")
+
+
+def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
+    return error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip())
+
+
+def _parse_list(text: str, path: Path) -> tuple[list[dict[str, Any]], str]:
+    """Parse a list of events, of which a killed job leaves the end unwritten: what is whole is kept."""
+    items: list[dict[str, Any]] = []
+    decoder, separator = json.JSONDecoder(), re.compile(r"[\s,]*")
+    position = separator.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]  # it matches nothing, too
+    while position < len(text) and text[position] != "]":
+        try:
+            item, end = decoder.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            if _is_cut(error, text):
+                return items, f"{path.name} ends within an event at offset {position}"
+            raise TraceError(f"{path} is not JSON: {error.msg} at offset {error.pos} of {len(text)}") from error
+        if not isinstance(item, dict) or "ph" not in item:
+            raise TraceError(f"{path}: what stands at offset {position} is no event")
+        items.append(item)
+        position = separator.match(text, end).end()  # type: ignore[union-attr]
+    if position < len(text) and text[position + 1 :].strip():
+        raise TraceError(f"{path} goes on after its end at offset {position + 1}")
+    return items, "" if position < len(text) else f"{path.name} lacks its closing bracket"
+
+
+def _torch(whole: dict[str, Any], path: Path) -> tuple[pd.DataFrame, int]:
+    spans = [e for e in whole["traceEvents"] if e.get("ph") == "X" and e.get("cat") != "Trace"]
+    if not spans:
+        raise TraceError(f"{path} holds no events")
+    found = _RANK_IN_NAME.search(path.name)
+    rank = whole.get("distributedInfo", {}).get("rank", int(found[1]) if found else None)
+    if rank is None:
+        raise TraceError(f"{path} does not say its rank; accepted: a name that ends with it, such as torch-0.json")
+    on_gpu = any(e.get("cat") == "kernel" for e in spans)
+    rows: list[tuple[str, str, float, float, int]] = []
+    operators: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)
+    collectives: dict[Any, list[tuple[float, float, str, int]]] = defaultdict(list)
+    for number, event in enumerate(spans):
+        try:
+            kind, name = event.get("cat"), str(event["name"])
+            start, end = float(event["ts"]), float(event["ts"]) + float(event["dur"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise TraceError(f"{path}: event {number} of {len(spans)} is malformed ({error!r})") from error
+        where = (event.get("pid"), event.get("tid"))
+        if kind == "user_annotation" and (step := _STEP.match(name)):
+            rows.append(("step", f"step {step[1]}", start, end, 0))
+        elif kind == "user_annotation" and (name == BARRIER or name.endswith(":barrier")):
+            rows.append(("barrier", name, start, end, 0))
+        elif kind == "user_annotation" and name.startswith(("gloo:", "mpi:", "ucc:")):
+            collectives[where].append((start, end, name, _torch_bytes(event)))
+        elif kind == "kernel":
+            lane = "communication" if "nccl" in name.lower() else "compute"
+            rows.append((lane, name, start, end, _torch_bytes(event) if lane == "communication" else 0))
+        elif kind in ("gpu_memcpy", "gpu_memset"):
+            rows.append(("copy", name, start, end, int(event.get("args", {}).get("bytes", 0))))
+        elif kind == "cpu_op" and not name.startswith("c10d::"):
+            operators[where].append((start, end, name))
+    for of_thread in operators.values():
+        latest = -math.inf
+        for start, end, name in sorted(of_thread, key=lambda e: (e[0], -e[1])):
+            if start >= latest:  # the outermost alone: what runs within one is in it
+                rows.append(("host" if on_gpu else "compute", name, start, end, 0))
+                latest = end
+    for given in collectives.values():
+        # The annotation starts when the collective is given to a thread, which first ends the one before.
+        latest = -math.inf
+        for start, end, name, size in sorted(given, key=lambda e: e[1]):
+            if start < latest:
+                rows.append(("queue", name, start, latest, 0))
+            rows.append(("communication", name, max(start, latest), end, size))
+            latest = end
+    table = pd.DataFrame(rows, columns=COLUMNS[1:])
+    table.insert(0, "rank", int(rank))
+    return table, int(whole.get("baseTimeNanoseconds", 0)) // 1000
+
+
+def _torch_bytes(event: dict[str, Any]) -> int:
+    args = event.get("args", {})
+    if "In msg nelems" in args:  # NCCL's
+        return int(args["In msg nelems"]) * _ITEM_BYTES.get(args.get("dtype", ""), 0)
+    total = 0
+    for dims, kind in zip(args.get("Input Dims", []), args.get("Input type", []), strict=False):
+        if dims and all(isinstance(size, int) for size in dims):
+            total += math.prod(dims) * _ITEM_BYTES.get(kind, 0)
+    return total
+
+
+def _horovod(items: list[dict[str, Any]], path: Path) -> tuple[pd.DataFrame, int]:
+    """Read a timeline, where each tensor is a process, whose events begin (B) and end (E) as on a stack."""
+    base = 0
+    tensors: dict[Any, str] = {}
+    rows: list[tuple[int, str, str, float, float, int]] = []
+    open_events: dict[Any, list[tuple[str, float, int]]] = defaultdict(list)  # with the row to give bytes from
+    for number, event in enumerate(items):
+        try:
+            phase, process, args = event["ph"], event.get("pid"), event.get("args", {})
+            if phase == "M":
+                base = int(args.get("start_time_since_epoch_in_micros", base))
+                tensors[process] = args.get("name", tensors.get(process, ""))
+                continue
+            time, tensor = float(event["ts"]), str(tensors.get(process, "")).removeprefix("allreduce.")
+            if phase == "B":
+                open_events[process].append((str(event["name"]), time, len(rows)))
+            elif phase == "E" and open_events[process]:  # a barrier's end has no beginning
+                name, start, first = open_events[process].pop()
+                size = _horovod_bytes(args)
+                if lane := _horovod_lane(name, outermost=not open_events[process]):
+                    rows.append((0, lane, f"{name} {tensor}", start, time, 0))
+                elif size:  # the end of a request says how large its tensor was; that much its collective moved
+                    of_tensor = [k for k in range(first, len(rows)) if rows[k][2].endswith(f" {tensor}")]
+                    for k in of_tensor:
+                        if rows[k][1] in ("communication", "copy"):
+                            rows[k] = (*rows[k][:5], size)
+            elif phase == "X" and str(event["name"]).isdigit():
+                rows.append((int(event["name"]), "ready", tensor, time, time, 0))
+            elif phase == "i":
+                rows.append((0, "cycle", str(event["name"]), time, time, 0))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TraceError(f"{path}: event {number} of {len(items)} is malformed ({error!r})") from error
+    if not rows:
+        raise TraceError(f"{path} holds no events")
+    return pd.DataFrame(rows, columns=COLUMNS), base
+
+
+def _horovod_lane(name: str, outermost: bool) -> str:
+    if name.startswith("NEGOTIATE_"):
+        return "barrier" if name == "NEGOTIATE_BARRIER" else "negotiation"
+    if outermost:
+        return ""  # a request, from negotiation to its end, whose activities are events of their own
+    if name == "QUEUE" or name.startswith("WAIT_FOR"):
+        return "queue"
+    if name.startswith(_COPIES):
+        return "copy"
+    return "communication" if any(word in name for word in _COLLECTIVES) else "copy"
+
+
+def _horovod_bytes(args: dict[str, Any]) -> int:
+    if "shape" not in args:
+        return 0
+    sizes = [int(size) for size in re.findall(r"\d+", str(args["shape"]))]
+    return int(np.prod(sizes, dtype=np.int64)) * _ITEM_BYTES.get(str(args.get("dtype")), 0)

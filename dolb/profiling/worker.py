@@ -1,0 +1,252 @@
+"""One rank of data-parallel training, under torchrun (DDP) or horovodrun (Horovod): the same network, data and steps.
+
+    python -m dolb.profiling.worker FOLDER           started by torchrun or horovodrun, for each rank
+
+The folder holds ``config.json``. Each rank leaves there ``rank-K.json`` with the seconds of every step and a hash of
+its weights, and where steps are traced ``torch-K.json`` and, by Horovod's coordinator alone, ``horovod-0.json``.
+
+At every step the ranks take consecutive shares of one global batch, so one rank with the global batch does the same
+update but for rounding; each rank takes batch-norm statistics over its own share, and so must that one
+(``bn_workers``). DDP sends no buffers (``broadcast_buffers=False``), as Horovod sends none: both move gradients alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from dolb import data, models
+from dolb.augment import DeviceImages, draw_epoch
+from dolb.profiling.config import SYNTHETIC, ScalingConfig
+from dolb.profiling.formats import BARRIER
+from dolb.profiling.supervise import rank, write_whole
+
+MIB = 2**20
+CIFAR10_SHAPE, SYNTHETIC_IMAGES, SYNTHETIC_CLASSES = (32, 32, 3), 1024, 10
+TORCH_DEFAULT_BUCKET_MB = 25.0
+_TASKS = Path("/proc/self/task")
+CLOCK_BARRIERS = 5  # before the traced steps, and after
+
+
+class Library(Protocol):
+    """What the worker needs of a library for data-parallel training."""
+
+    def distribute(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        """Return network and optimizer such that a step updates by the mean gradient over all ranks."""
+
+    def barrier(self) -> None:
+        """Return once every rank has called this."""
+
+    def timeline(self, path: Path) -> contextlib.AbstractContextManager:
+        """Have the library write its own record of the steps in the block, where it has one."""
+
+    def stop(self) -> None:
+        """End communication."""
+
+
+class Ddp:
+    """torch's DistributedDataParallel, over NCCL on GPUs and Gloo otherwise."""
+
+    def __init__(self, config: ScalingConfig, device: torch.device):
+        self.config, self.device = config, device
+        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+    def distribute(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        """Wrap the network; given no size of its own, DDP makes its first bucket a small one."""
+        size = None if self.config.bucket_mb == TORCH_DEFAULT_BUCKET_MB else self.config.bucket_mb
+        wrapped = nn.parallel.DistributedDataParallel(
+            network,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            bucket_cap_mb=size,
+            broadcast_buffers=False,
+        )
+        return wrapped, optimizer
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        torch.distributed.barrier()
+
+    def timeline(self, path: Path) -> contextlib.AbstractContextManager:
+        """Do nothing: torch's profiler sees DDP's communication."""
+        return contextlib.nullcontext()
+
+    def stop(self) -> None:
+        """End the process group."""
+        torch.distributed.destroy_process_group()
+
+
+class Horovod:
+    """Horovod, whose background thread negotiates and reduces; its settings are environment variables."""
+
+    def __init__(self, config: ScalingConfig, device: torch.device):
+        import horovod.torch as hvd
+
+        os.environ["HOROVOD_FUSION_THRESHOLD"] = str(round(config.fusion_threshold_mb * MIB))
+        os.environ["HOROVOD_CYCLE_TIME"] = str(config.cycle_time_ms)
+        if config.trace_steps:
+            os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # says that one may be started later
+        self.hvd = hvd
+        hvd.init()
+        if config.trace_steps and hvd.rank() == 0:
+            _yield_timeline_thread()
+
+    def distribute(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        """Wrap the optimizer."""
+        return network, self.hvd.DistributedOptimizer(optimizer, named_parameters=network.named_parameters())
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        self.hvd.barrier()
+
+    @contextlib.contextmanager
+    def timeline(self, path: Path) -> Iterator[None]:
+        """Write a Horovod timeline, which the coordinator, rank 0, does for all."""
+        self.hvd.start_timeline(str(path), mark_cycles=True)
+        self.barrier()
+        try:
+            yield
+            self.barrier()
+        finally:
+            self.hvd.stop_timeline()
+
+    def stop(self) -> None:
+        """End the background thread."""
+        self.hvd.shutdown()
+
+
+def _yield_timeline_thread() -> None:
+    """Leave the thread that writes Horovod's timeline what time others spare: it never sleeps and would take a core."""
+
+    def nanoseconds() -> dict[int, int]:
+        return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in _TASKS.iterdir()}
+
+    before = nanoseconds()
+    time.sleep(0.2)  # training has not begun: nothing else is busy
+    used = {task: spent - before.get(task, 0) for task, spent in nanoseconds().items() if task != os.getpid()}
+    os.setpriority(os.PRIO_PROCESS, max(used, key=lambda task: used[task]), 19)
+
+
+LIBRARY: dict[str, Callable[[ScalingConfig, torch.device], Library]] = {"ddp": Ddp, "horovod": Horovod}
+
+
+def load_images(config: ScalingConfig, device: torch.device) -> tuple[DeviceImages, int, str]:
+    """Return the images to train on, the number of their classes, and their fingerprint."""
+    if config.data != SYNTHETIC:
+        found = data.load(config.data, progress=False)
+        images = DeviceImages(found.train_images, found.train_labels, found.mean, found.std, device, pad=0)
+        return images, found.num_classes, found.fingerprint
+    rng = np.random.Generator(np.random.PCG64(config.seed))
+    pixels = rng.integers(0, 256, size=(max(SYNTHETIC_IMAGES, config.batch_size), *CIFAR10_SHAPE), dtype=np.uint8)
+    labels = rng.integers(0, SYNTHETIC_CLASSES, size=len(pixels))
+    digest = hashlib.sha256(pixels.tobytes() + labels.astype("<i8").tobytes()).hexdigest()
+    return DeviceImages(pixels, labels, [0.5] * 3, [0.25] * 3, device, pad=0), SYNTHETIC_CLASSES, f"sha256:{digest}"
+
+
+def shares(config: ScalingConfig, images: DeviceImages, me: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield this rank's share of one global batch after another, the same examples under either library."""
+    if len(images) < config.batch_size:
+        raise ValueError(f"a global batch of {config.batch_size} needs as many images; {config.data} has {len(images)}")
+    start = me * config.batch_size_per_rank
+    still = torch.zeros(config.batch_size_per_rank, dtype=torch.int64, device=images.device)
+    epoch = 0
+    while True:
+        order = torch.from_numpy(draw_epoch(len(images), config.seed, epoch, "none", pad=0).order).to(images.device)
+        for first in range(0, len(order) - config.batch_size + 1, config.batch_size):
+            index = order[first + start : first + start + config.batch_size_per_rank]
+            yield images.batch(index, still, still, still.bool()), images.labels[index]
+        epoch += 1
+
+
+def train(config: ScalingConfig, folder: Path, me: int) -> dict[str, Any]:
+    """Train one rank's share of the steps and return what was measured."""
+    torch.set_num_threads(1)  # one core to a rank
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK") or os.environ["HOROVOD_LOCAL_RANK"]))
+    device = device if config.device_kind == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    images, num_classes, fingerprint = load_images(config, device)
+    plain = models.initialize(config.arch, num_classes, images.channels, config.bn_workers, config.seed).to(device)
+    torch.manual_seed(config.seed)
+    library = LIBRARY[config.library](config, device)
+    sgd = torch.optim.SGD(plain.parameters(), lr=config.lr, momentum=config.momentum)
+    network, optimizer = library.distribute(plain, sgd)
+    batches = shares(config, images, me)
+
+    def step() -> float:
+        start = time.perf_counter()
+        pixels, labels = next(batches)
+        optimizer.zero_grad()
+        models.loss(network(pixels), labels).backward()
+        optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    for _ in range(config.warmup_steps):
+        step()
+    gc.collect()
+    gc.disable()
+    library.barrier()
+    seconds = [step() for _ in range(config.steps)]
+    if config.trace_steps:
+        _trace(config, library, step, folder, me)
+    flat = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()]).cpu()
+    if os.environ.get("DOLB_KEEP_WEIGHTS"):
+        np.save(folder / f"weights-{me}.npy", flat.numpy())
+    library.barrier()
+    library.stop()
+    return {
+        "step_seconds": seconds,
+        "weights": hashlib.sha256(flat.numpy().tobytes()).hexdigest(),
+        "parameters": flat.numel(),
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak_memory(),
+        "data_fingerprint": fingerprint,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+    }
+
+
+def _trace(config: ScalingConfig, library: Library, step: Callable[[], float], folder: Path, me: int) -> None:
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if config.device_kind == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+
+    def compare_clocks() -> None:
+        for _ in range(CLOCK_BARRIERS):
+            with torch.profiler.record_function(BARRIER):
+                library.barrier()
+
+    # Shapes tell how many bytes a collective moves; Gloo's threads are seen only where all threads are.
+    all_threads = torch.profiler._ExperimentalConfig(profile_all_threads=True)
+    profiler = torch.profiler.profile(
+        activities=kinds, record_shapes=True, acc_events=True, experimental_config=all_threads
+    )
+    with library.timeline(folder / "horovod-0.json"), profiler:
+        compare_clocks()
+        for number in range(config.trace_steps):
+            with torch.profiler.record_function(f"step {number}"):
+                step()
+        compare_clocks()
+    profiler.export_chrome_trace(str(folder / f"torch-{me}.json"))
+
+
+def _peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    asked = ScalingConfig.from_dict(json.loads((place / "config.json").read_text()))
+    write_whole(place / f"rank-{rank()}.json", json.dumps(train(asked, place, rank())))

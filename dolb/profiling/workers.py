@@ -1,0 +1,296 @@
+"""Data-parallel training measured for real: ranks as processes under torchrun or horovodrun, every step timed.
+
+A measurement leaves no process behind, however it ends: every process it started carries a mark in its environment and
+is found by it, as horovodrun puts its children into sessions of their own, where killing a process group ends. If the
+measuring process itself is killed, each rank's keeper (`supervise`) notices and ends its rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import platform
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from dolb import results
+from dolb.profiling import supervise
+from dolb.profiling.config import ScalingConfig
+
+MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
+POLL_SECONDS = 0.05
+CLEANUP_SECONDS = 5.0  # all processes are gone this long after the first rank died, or an error says which are not
+LOG_LINES = 12
+# What launchers tell their ranks; of one that runs this process, ours must not hear.
+LAUNCHED = (
+    "HOROVOD_",
+    "TORCHELASTIC_",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_",
+    "ROLE_",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_",
+)
+
+
+class WorkerError(RuntimeError):
+    """A measurement that could not be made; the message says which rank ended how, or what is missing."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where ranks run and how they meet; by default on this machine, over its loopback interface.
+
+    ``within`` gives each rank a command that runs the rest of its arguments, such as ``("taskset", "-c", "0")`` or
+    ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
+    network namespace too; ``address`` is the launcher's there, which every rank must reach. Horovod uses the interface
+    only in part: it also listens where the host's name leads, so in a namespace that must be the rank's own address.
+    """
+
+    interface: str = "lo"
+    address: str = "127.0.0.1"
+    within: Sequence[Sequence[str]] = ()
+
+
+def slots(device_kind: str = "cpu") -> int:
+    """Return how many ranks this machine runs without sharing: cores that this process may use, or GPUs."""
+    return torch.cuda.device_count() if device_kind == "cuda" else len(os.sched_getaffinity(0))
+
+
+def require_horovod() -> None:
+    """Raise a ``WorkerError`` unless Horovod is installed and was built for this torch."""
+    spec = importlib.util.find_spec("horovod")
+    if spec is None or spec.origin is None:
+        raise WorkerError("Horovod is not installed; `make horovod` builds it for this torch (some minutes, once)")
+    metadata = Path(spec.origin).with_name("metadata.json")
+    built = json.loads(metadata.read_text()).get("pytorch") if metadata.is_file() else None
+    if built != torch.__version__:
+        both = f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}"
+        raise WorkerError(f"{both}; `make horovod` builds it anew")
+
+
+def measure(
+    config: ScalingConfig,
+    *,
+    timeout: float = 600.0,
+    port: int | None = None,
+    oversubscribe: bool = False,
+    place: Place | None = None,
+    folder: str | Path | None = None,
+) -> xr.Dataset:
+    """Train on ``config.ranks`` processes and return one row of a scaling table, with the seconds of every step.
+
+    ``images_per_second`` is over all timed steps and all ranks, by the slowest rank's clock. A measurement with traced
+    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps.
+
+    Parameters
+    ----------
+    timeout
+        Seconds for everything, the start of the processes included.
+    port
+        Where torchrun's ranks meet; None finds a free one. horovodrun chooses its own.
+    oversubscribe
+        Allow more ranks than cores, or than GPUs.
+    folder
+        Where the ranks' logs, traces and weights stay; None keeps none of them.
+
+    Raises
+    ------
+    ValueError
+        If there are more ranks than slots, or ``port`` is taken, before anything is started.
+    WorkerError
+        If a rank dies, time runs out, ranks end with different weights, or Horovod is not built. No process of the
+        measurement is left then, within ``CLEANUP_SECONDS``.
+    """
+    place = place or Place()
+    _check(config, port, oversubscribe, place)
+    mark = secrets.token_hex(8)
+    with contextlib.ExitStack() as stack:
+        kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
+        _prepare(kept, config, place)
+        environment = _environment(mark, place, keep=folder is not None)
+        with open(kept / "launcher.log", "w") as log:
+            launcher = subprocess.Popen(
+                _command(config, kept, port, place),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        start = time.monotonic()
+        try:
+            _wait(launcher, config, kept, start, timeout)
+        finally:
+            _end_all(mark, launcher)
+        return _row(config, kept)
+
+
+def _check(config: ScalingConfig, port: int | None, oversubscribe: bool, place: Place) -> None:
+    available = slots(config.device_kind)
+    if config.ranks > available and not oversubscribe:
+        what = "GPUs" if config.device_kind == "cuda" else "cores that this process may use"
+        raise ValueError(
+            f"{config.ranks} ranks need as many slots, and there are {available} ({what}); ask for fewer ranks, or "
+            "allow sharing with oversubscribe=True"
+        )
+    if place.within and len(place.within) != config.ranks:
+        raise ValueError(f"within has {len(place.within)} commands for {config.ranks} ranks; accepted: one for each")
+    if config.library == "horovod":
+        require_horovod()
+        if port is not None:
+            raise ValueError(f"port {port} cannot be asked for: horovodrun chooses its own; leave it out")
+    elif port is not None:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((place.address, port))
+            except (OSError, OverflowError) as error:
+                raise ValueError(
+                    f"port {port} of {place.address} cannot be used ({error}); give another, or none"
+                ) from error
+
+
+def _prepare(folder: Path, config: ScalingConfig, place: Place) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ValueError(f"the folder {folder} is not empty; a measurement's files need one of their own")
+    (folder / "config.json").write_text(json.dumps(config.as_dict()))
+    (folder / "place.json").write_text(json.dumps(asdict(place)))
+
+
+def _environment(mark: str, place: Place, keep: bool) -> dict[str, str]:
+    package = str(Path(__file__).resolve().parents[2])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
+    return inherited | {
+        MARK: mark,
+        supervise.PARENT: str(os.getpid()),
+        "PYTHONPATH": os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": place.interface,
+        "NCCL_SOCKET_IFNAME": place.interface,
+        "DOLB_KEEP_WEIGHTS": "1" if keep else "",
+    }
+
+
+def _command(config: ScalingConfig, folder: Path, port: int | None, place: Place) -> list[str]:
+    module = ["-m", "dolb.profiling.supervise", str(folder.resolve())]
+    if config.library == "horovod":
+        launch = ["-m", "horovod.runner.launch", "-np", str(config.ranks), "--gloo", "--disable-cache"]
+        return [sys.executable, *launch, sys.executable, *module]
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(config.ranks)]
+    meet = ["--master-addr", place.address, "--master-port", str(port or _free_port(place.address))]
+    return [sys.executable, *launch, *meet, *module]
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def _wait(launcher: subprocess.Popen, config: ScalingConfig, folder: Path, start: float, timeout: float) -> None:
+    """Return when all ranks have ended well, and raise as soon as one has not or time is over."""
+    while True:
+        ended = launcher.poll() is not None  # asked first: what a rank leaves is there before its launcher ends
+        exits = [json.loads(path.read_text()) for path in folder.glob("rank-*.exit")]
+        failed = min((e for e in exits if e["code"] != 0), key=lambda e: e["time"], default=None)
+        if failed is not None:
+            who, how = failed["rank"], _in_words(failed["code"])
+            raise WorkerError(
+                f"rank {who} of {config.ranks} ({config.library}) ended with {how}; the others were stopped."
+                + _tail(folder / f"rank-{who}.log")
+            )
+        if ended and launcher.returncode == 0 and len(exits) == config.ranks:
+            return
+        if ended:
+            raise WorkerError(
+                f"the launcher of {config.library} ended with {_in_words(launcher.returncode)} after {len(exits)} of "
+                f"{config.ranks} ranks.{_tail(folder / 'launcher.log')}"
+            )
+        if time.monotonic() - start > timeout:
+            running = sorted(set(range(config.ranks)) - {e["rank"] for e in exits})
+            raise WorkerError(
+                f"{timeout:g} s were not enough; rank {', '.join(map(str, running))} still ran and was stopped"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _in_words(code: int) -> str:
+    return f"exit code {code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:] if log.exists() else []
+    return "\n" + "\n".join(lines) if lines else " It had printed nothing."
+
+
+def _end_all(mark: str, launcher: subprocess.Popen) -> None:
+    """Kill every process that carries the mark, and return when there is none."""
+    deadline = time.monotonic() + CLEANUP_SECONDS
+    while left := marked(mark):
+        if time.monotonic() > deadline:
+            raise WorkerError(f"processes {left} of the measurement could not be ended within {CLEANUP_SECONDS:g} s")
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        launcher.poll()
+        time.sleep(0.01)
+    launcher.wait()
+
+
+def marked(mark: str) -> list[int]:
+    """Return the living processes that carry a measurement's mark."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def _row(config: ScalingConfig, folder: Path) -> xr.Dataset:
+    ranks: list[dict[str, Any]] = [json.loads((folder / f"rank-{k}.json").read_text()) for k in range(config.ranks)]
+    if len({rank["weights"] for rank in ranks}) > 1:
+        raise WorkerError(
+            f"after {config.steps} steps the {config.ranks} ranks ({config.library}) hold different weights"
+        )
+    seconds = np.array([rank["step_seconds"] for rank in ranks])
+    asked = {**config.as_dict(), "batch_size": config.batch_size, "key": config.key}
+    values = {
+        "images_per_second": config.batch_size * config.steps / seconds.sum(axis=1).max(),
+        "step_seconds": float(np.median(seconds.max(axis=0))),
+        "parameters": ranks[0]["parameters"],
+        "peak_memory_bytes": max(rank["peak_memory_bytes"] for rank in ranks),
+        **results.provenance(
+            torch_version=torch.__version__,
+            device=ranks[0]["device"] or f"CPU {platform.machine()}, {slots()} cores",
+            engine="eager",
+            data_fingerprint=ranks[0]["data_fingerprint"],
+            world_size=config.ranks,
+        ),
+    }
+    on_run = {name: ("run", np.array([value])) for name, value in {**values, **asked}.items()}
+    by_rank = {"rank_step_seconds": (("run", "worker", "step"), seconds[None])}
+    index = {"worker": np.arange(config.ranks), "step": np.arange(1, config.steps + 1)}
+    return results.describe(results.validate(xr.Dataset({**on_run, **by_rank}, index).set_coords(list(asked))))
