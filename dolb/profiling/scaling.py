@@ -106,7 +106,7 @@ def ablate(scenario: Scenario, ranks: Sequence[int], mechanisms: Sequence[str] =
 
 
 def bend(scenario: Scenario, drop: float = 0.05, most: int = 32768) -> int | None:
-    """Return the fewest ranks whose doubling costs more than ``drop`` of efficiency, to a sixth; None if none does."""
+    """Return the fewest ranks whose doubling costs more than ``drop`` of efficiency, to within a fifth; None if none."""
     ranks = 2
     while 2 * ranks <= most:
         if simulate(scenario, ranks).efficiency - simulate(scenario, 2 * ranks).efficiency > drop:
