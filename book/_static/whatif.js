@@ -172,7 +172,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     );
     SLIDERS.forEach(([name, label, min, max, step]) => {
       const input = element("input", { type: "range", name, min, max, step });
-      form.append(element("label", {}, element("span", {}, `${label}: `, element("output", { "data-of": name })), input));
+      form.append(element("label", {}, element("span", {}, `${label}: `, element("span", { "data-of": name })), input));
     });
     const cursor = element("input", { type: "range", name: "cursor", min: 0, max: 1, step: 0.01 });
     cursor.value = 0.8;
@@ -244,7 +244,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       picture.replaceChildren(...parts);
       reading.textContent = `Simulated, ${here.toLocaleString("en")} GPUs: ${said.join("; ")}.`;
       SLIDERS.forEach(([name, , , , , show]) => {
-        form.querySelector(`output[data-of="${name}"]`).textContent = show(Number(form.elements[name].value));
+        form.querySelector(`[data-of="${name}"]`).textContent = show(Number(form.elements[name].value));
       });
     }
 
