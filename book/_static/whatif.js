@@ -242,6 +242,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       ends.forEach(([height, kind, label], index) => parts.push(element("text",
         { class: kind, x: RIGHT + 8, y: height + 4 + (index === upper ? -apart : apart) }, label)));
       picture.replaceChildren(...parts);
+      cursor.setAttribute("aria-valuetext", `${here} GPUs`);
       reading.textContent = `Simulated, ${here.toLocaleString("en")} GPUs: ${said.join("; ")}.`;
       SLIDERS.forEach(([name, , , , , show]) => {
         form.querySelector(`[data-of="${name}"]`).textContent = show(Number(form.elements[name].value));

@@ -25,8 +25,8 @@ STARTS = (0.1, 0.5, 0.9)
 class Calibration:
     """Fitted knobs, and every point with what was measured, what was simulated, and by how much they differ.
 
-    ``points`` has the columns of the measurements, ``used`` (fit or judge), ``measured``, ``uncalibrated``, ``simulated``
-    and ``error``, which is simulated over measured less one.
+    ``points`` has the columns of the measurements, ``used`` (fit or judge), ``measured``, ``uncalibrated``,
+    ``simulated``, and ``error``, which is simulated over measured less one.
     """
 
     knobs: dict[str, float]
@@ -70,9 +70,11 @@ def calibrate(
         raise ValueError("measurements have a point of one rank; it sets compute times and cannot be fitted")
     chosen = np.array(alternate(len(table)) if fit is None else fit)
     if chosen.sum() < len(free):
-        raise ValueError(f"{len(free)} knobs are free, and {chosen.sum()} points to fit them; at least as many are needed")
+        raise ValueError(
+            f"{len(free)} knobs are free, and {chosen.sum()} points to fit them; at least as many are needed"
+        )
     measured = table[what].to_numpy(float)
-    setups = [scenario(row) for row in table.to_dict("records")]
+    setups = [scenario({str(name): value for name, value in row.items()}) for row in table.to_dict("records")]
 
     def simulated(knobs: Knobs, wanted: np.ndarray) -> np.ndarray:
         steps = [simulate(turn(setups[i], knobs), int(table["ranks"][i])) for i in np.flatnonzero(wanted)]
@@ -114,7 +116,7 @@ class Setup:
 
 
 def _pascal() -> float:
-    # One P100 by its peak in fp32 over a V100's, 9.3 to 15.7 TFLOP/s (NVIDIA's data sheets), from the V100's throughput.
+    # A V100's throughput by the cards' peaks in fp32, 9.3 TFLOP/s for a P100 on PCIe and 15.7 (NVIDIA's data sheets).
     return 9.3 / 15.7 * tensors.v100_images_per_second("resnet101", reference=tensors.V100_NVLINK_NODE)
 
 
@@ -131,7 +133,7 @@ def published_setups() -> dict[str, Setup]:
 
 
 def published_points(rows: Sequence[Row]) -> pd.DataFrame:
-    """Turn ``scaling_measurements`` of the claims into points: ranks and efficiency, one-GPU rows as the base of others."""
+    """Turn ``scaling_measurements`` of the claims into points of ranks and efficiency over the row of one GPU."""
     table = pd.DataFrame(list(rows)).rename(columns={"gpus": "ranks"})
     total = table["images_per_second"].fillna(table["images_per_second_per_gpu"] * table["ranks"])
     base = table["what"].map(total[table["ranks"] == 1].set_axis(table.loc[table["ranks"] == 1, "what"]))

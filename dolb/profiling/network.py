@@ -1,7 +1,7 @@
 """What an all-reduce costs: latency and bandwidth of links, and ring, tree and hierarchical algorithms over them.
 
-A message of ``b`` bytes over a link takes ``latency + b / bandwidth``. Every cost here is a closed form, so that it does not
-grow with the number of ranks.
+A message of ``b`` bytes over a link takes ``latency + b / bandwidth``. Every cost here is a closed form: working it out
+takes no longer for more ranks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Link:
     bandwidth: float
 
     def __post_init__(self) -> None:
+        """Refuse what no link can be."""
         if self.latency < 0:
             raise ValueError(f"latency of a link is {self.latency}; seconds from 0 are accepted")
         if self.bandwidth <= 0:
@@ -56,6 +57,7 @@ class Network:
     shared: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse what no network can be."""
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"algorithm {self.algorithm!r} is not known; accepted: {', '.join(ALGORITHMS)}")
         if self.ranks_per_node < 1:
@@ -136,22 +138,25 @@ ALGORITHMS: dict[str, Callable[[Network, int, float], float]] = {
     "auto": _faster_seconds,
 }
 
-# Latencies are the ones NCCL 2.7 picks its algorithms by (src/graph/tuning.cc, the "simple" protocol of the ring): 3.4 us
-# over NVLink, 5.7 over PCIe, 9.6 over a network, 8.4 to start, chunks of 256 KiB in a tree.
+# Latencies are those by which NCCL picks its algorithms (src/graph/tuning.cc of 2020, the "simple" protocol of the
+# ring): 3.4 us over NVLink, 5.7 over PCIe, 9.6 over a network, 8.4 to start; chunks of 256 KiB in a tree.
 _NVLINK, _PCIE, _NET = 3.4 * MICROSECOND, 5.7 * MICROSECOND, 9.6 * MICROSECOND
-_NCCL = {"launch": 8.4 * MICROSECOND, "chunk_bytes": 256 * 1024}
+_LAUNCH, _CHUNK = 8.4 * MICROSECOND, 256 * 1024
 # What share of the peak NCCL gets on these machines is not published; 0.8 is assumed and `scaling.UNKNOWN` varies it.
 ASSUMED_ACHIEVED = 0.8
 
+
+def _nccl(name: str, ranks_per_node: int, intra: Link, inter: Link) -> Network:
+    return Network(name, ranks_per_node, intra, inter, achieved=ASSUMED_ACHIEVED, launch=_LAUNCH, chunk_bytes=_CHUNK)
+
+
 NETWORKS: dict[str, Network] = {
     # Six V100 a node, pairs joined by NVLink at 50 GB/s, two rails of 100 Gb/s EDR InfiniBand.
-    "summit": Network(
-        "summit", 6, Link(_NVLINK, 50 * GB), Link(_NET, 2 * 12.5 * GB), achieved=ASSUMED_ACHIEVED, **_NCCL
-    ),
+    "summit": _nccl("summit", 6, Link(_NVLINK, 50 * GB), Link(_NET, 2 * 12.5 * GB)),
     # Eight V100 with six NVLinks of 25 GB/s each; four 100 Gb/s InfiniBand adapters.
-    "dgx1": Network("dgx1", 8, Link(_NVLINK, 150 * GB), Link(_NET, 50 * GB), achieved=ASSUMED_ACHIEVED, **_NCCL),
+    "dgx1": _nccl("dgx1", 8, Link(_NVLINK, 6 * 25 * GB), Link(_NET, 4 * 12.5 * GB)),
     # Four GPUs on PCIe 3 x16 and one 25 Gb/s Ethernet adapter.
-    "roce25": Network("roce25", 4, Link(_PCIE, 12 * GB), Link(_NET, 3.125 * GB), achieved=ASSUMED_ACHIEVED, **_NCCL),
+    "roce25": _nccl("roce25", 4, Link(_PCIE, 12 * GB), Link(_NET, 25 / 8 * GB)),
     "ideal": Network("ideal", 1, Link(0.0, math.inf), Link(0.0, math.inf)),
 }
 

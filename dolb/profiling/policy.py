@@ -2,7 +2,7 @@
 
 Facts are from the libraries: DDP's buckets from torch itself (a test compares), Horovod's defaults from its changelog
 (0.21.0 changed the cycle from 5 ms to 1 ms and the fusion buffer from 64 MB to 128 MB), its negotiation from
-horovod/common/controller.cc and mpi_controller.cc. What a message costs the coordinator is assumed, and `scaling.UNKNOWN`
+horovod/common/controller.cc and mpi_controller.cc. What a message costs the coordinator is assumed; `scaling.UNKNOWN`
 says within which limits.
 """
 
@@ -157,7 +157,9 @@ def horovod(version: str, response_cache: bool | None = None, blocking: bool = F
     try:
         numbers = tuple(int(part) for part in version.split("."))
     except ValueError:
-        raise ValueError(f"Horovod's version {version!r} is not understood; numbers such as 0.20 are accepted") from None
+        raise ValueError(
+            f"Horovod's version {version!r} is not understood; numbers such as 0.20 are accepted"
+        ) from None
     fast = numbers >= _FIRST_FAST
     return Horovod(
         cycle_seconds=(1 if fast else 5) * MILLISECOND,

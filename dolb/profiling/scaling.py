@@ -45,21 +45,22 @@ KNOBS = (*UNKNOWN, "tensor_seconds", "compute")
 def turn(scenario: Scenario, knobs: Knobs) -> Scenario:
     """Return the scenario with some of its unknowns set.
 
-    ``bandwidth``: share of the links' peak that is achieved. ``latency``: factor on every latency. ``message_seconds`` and
-    ``request_seconds``: work of Horovod's coordinator per rank and per tensor. ``tensor_seconds``: the library's work
-    per gradient. ``jitter``: spread of compute times. ``compute``: factor on the time of compute.
+    ``bandwidth``: share of the links' peak that is achieved. ``latency``: factor on every latency. ``message_seconds``,
+    ``request_seconds``: work of Horovod's coordinator per rank, and per tensor of a rank. ``tensor_seconds``: work of
+    the library per gradient. ``jitter``: spread of compute times. ``compute``: factor on the time of compute.
     """
     unknown = set(knobs) - set(KNOBS)
     if unknown:
         raise ValueError(f"knobs {sorted(unknown)} are not known; accepted: {', '.join(KNOBS)}")
     network, policy, tensors = scenario.network, scenario.policy, scenario.tensors
     factor = knobs.get("latency", 1.0)
-    links = {
-        side: Link(link.latency * factor, link.bandwidth)
-        for side, link in (("intra", network.intra), ("inter", network.inter))
-    }
+    intra, inter = (Link(link.latency * factor, link.bandwidth) for link in (network.intra, network.inter))
     network = replace(
-        network, **links, launch=network.launch * factor, achieved=knobs.get("bandwidth", network.achieved)
+        network,
+        intra=intra,
+        inter=inter,
+        launch=network.launch * factor,
+        achieved=knobs.get("bandwidth", network.achieved),
     )
     policy = replace(policy, tensor_seconds=knobs.get("tensor_seconds", policy.tensor_seconds))
     if isinstance(policy, Horovod):
@@ -80,7 +81,7 @@ def turn(scenario: Scenario, knobs: Knobs) -> Scenario:
 
 
 def rank_counts(most: int, points: int = 50, step: int = 1) -> list[int]:
-    """Return about so many rank counts from 1 to ``most``, evenly on a logarithmic scale, in whole nodes of ``step``."""
+    """Return about so many rank counts up to ``most``, even on a logarithmic scale: 1, and whole nodes of ``step``."""
     counts = np.geomspace(1, most, points)
     return sorted({1, *(max(1, round(count / step)) * step for count in counts if count >= step), most})
 
@@ -96,7 +97,7 @@ def sweep(scenarios: Mapping[str, Scenario], ranks: Sequence[int]) -> pd.DataFra
 
 
 def ablate(scenario: Scenario, ranks: Sequence[int], mechanisms: Sequence[str] = MECHANISMS) -> pd.DataFrame:
-    """Switch off one mechanism at a time and return the curves, with ``gained``, the efficiency more than with all on."""
+    """Switch off one mechanism at a time and return the curves; ``gained`` is the efficiency above that with all on."""
     on = sweep({"none": scenario}, ranks)
     off = [sweep({mechanism: without(scenario, mechanism)}, ranks) for mechanism in mechanisms]
     table = pd.concat([on, *off], ignore_index=True).rename(columns={"library": "switched_off"})
@@ -106,7 +107,7 @@ def ablate(scenario: Scenario, ranks: Sequence[int], mechanisms: Sequence[str] =
 
 
 def bend(scenario: Scenario, drop: float = 0.05, most: int = 32768) -> int | None:
-    """Return the fewest ranks whose doubling costs more than ``drop`` of efficiency, to within a fifth; None if none."""
+    """Return the fewest ranks, to within a fifth, whose doubling costs more than ``drop`` of efficiency, or None."""
     ranks = 2
     while 2 * ranks <= most:
         if simulate(scenario, ranks).efficiency - simulate(scenario, 2 * ranks).efficiency > drop:
@@ -140,6 +141,15 @@ def draw(
 def band(drawn: pd.DataFrame, mass: float = 0.9) -> pd.DataFrame:
     """Return low, median and high efficiency by library and ranks: the middle ``mass`` of what `draw` returned."""
     tails = [(1 - mass) / 2, 0.5, (1 + mass) / 2]
-    table = drawn.groupby(["library", "ranks"], sort=False)["efficiency"].quantile(tails).unstack()  # noqa: PD010
+    table = drawn.groupby(["library", "ranks"], sort=False)["efficiency"].quantile(np.array(tails)).unstack()  # noqa: PD010
     table.columns = pd.Index(["low", "median", "high"])
     return table.reset_index().assign(source=SOURCE)
+
+
+def wins(drawn: pd.DataFrame, library: str, over: str) -> pd.Series:
+    """Return, by ranks, the share of draws in which one library is more efficient than another."""
+    missing = sorted({library, over} - set(drawn["library"]))
+    if missing:
+        raise ValueError(f"libraries {missing} were not drawn; accepted: {', '.join(drawn['library'].unique())}")
+    curves = {name: part.set_index(["draw", "ranks"])["efficiency"] for name, part in drawn.groupby("library")}
+    return curves[library].gt(curves[over]).groupby("ranks").mean()

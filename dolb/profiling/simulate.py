@@ -1,8 +1,8 @@
 """One data-parallel training step, simulated: its time, throughput and efficiency, and the events of a few ranks.
 
-Ranks are alike but for their speed of compute in this step, and an all-reduce waits for the slowest. So one schedule, that of
-the slowest rank, holds for all, and its cost does not grow with ranks. Left out: the input pipeline, the optimizer's
-step, other jobs on the network, and compute that runs slower while communication runs.
+Ranks are alike but for their speed of compute in this step, and an all-reduce waits for the slowest. So one schedule,
+that of the slowest rank, holds for all, and the work of simulating it does not grow with ranks. Left out: the input
+pipeline, the optimizer's step, other jobs on the network, and compute that runs slower while communication runs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -45,6 +46,7 @@ class Scenario:
     overlap: bool = True
 
     def __post_init__(self) -> None:
+        """Refuse what no scenario can be."""
         if self.batch_per_rank < 1:
             raise ValueError(f"batch_per_rank is {self.batch_per_rank}; numbers from 1 are accepted")
         if self.jitter < 0:
@@ -133,8 +135,8 @@ def _step_seconds(compute: float, schedule: Schedule) -> float:
 def without(scenario: Scenario, mechanism: str) -> Scenario:
     """Return the scenario with one mechanism off; what a library does not have stays as it is.
 
-    Off means free for ``negotiation``, ``cycle``, ``jitter``, ``latency`` and ``bandwidth``. ``fusion`` off reduces every
-    tensor by itself, and ``overlap`` off reduces all after the backward pass: both mostly cost time.
+    Off means free for ``negotiation``, ``cycle``, ``jitter``, ``latency`` and ``bandwidth``. ``fusion`` off reduces
+    every tensor by itself, and ``overlap`` off reduces all after the backward pass: both mostly cost time.
     """
     policy = scenario.policy
     if mechanism == "jitter":
@@ -149,12 +151,12 @@ def without(scenario: Scenario, mechanism: str) -> Scenario:
     if mechanism not in MECHANISMS:
         raise ValueError(f"mechanism {mechanism!r} is not known; accepted: {', '.join(MECHANISMS)}")
     if isinstance(policy, Horovod):
-        changes: dict[str, float] = {
+        changes: dict[str, dict[str, Any]] = {
             "negotiation": {"latency": 0.0, "message_seconds": 0.0, "request_seconds": 0.0},
             "cycle": {"cycle_seconds": 0.0},
             "fusion": {"fusion_bytes": 0},
-        }[mechanism]
-        return replace(scenario, policy=replace(policy, **changes))  # type: ignore[arg-type]
+        }
+        return replace(scenario, policy=replace(policy, **changes[mechanism]))
     if mechanism == "fusion":
         return replace(scenario, policy=replace(policy, bucket_bytes=0, first_bucket_bytes=0))
     return scenario
@@ -214,4 +216,10 @@ def _library_events(run: Schedule, early: float) -> Iterator[Row]:
         yield "queue", f"wait {what}", cycle.ready * early * 1e6, cycle.start * 1e6, 0
         yield "negotiation", f"negotiate {what}", cycle.start * 1e6, cycle.end * 1e6, 0
     for message in run.messages:
-        yield "communication", f"allreduce {message.tensors} tensors", message.start * 1e6, message.end * 1e6, message.bytes
+        yield (
+            "communication",
+            f"allreduce {message.tensors} tensors",
+            message.start * 1e6,
+            message.end * 1e6,
+            message.bytes,
+        )

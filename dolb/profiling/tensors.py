@@ -1,8 +1,8 @@
-"""What a step has to do, tensor by tensor: bytes of gradient to reduce, and the seconds of compute before each is ready.
+"""What a step has to do, tensor by tensor: bytes of gradient to reduce, and seconds of compute before each is ready.
 
-Sizes are exact: they are those of the network. Times are measured, layer by layer, or a published throughput spread over
-the layers by their multiplications. The second leaves out what is bound by memory (batch norm, activations), so gradients
-of the wide late layers come a little too late and those of the early ones a little too early.
+Sizes are exact: they are those of the network. Times are measured layer by layer, or are a published throughput spread
+over the layers by their multiplications. The second way gives no time to what memory binds (batch norm, activations),
+so its total is right and when each gradient is ready is approximate.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import nn
 
 from dolb import models
 
-# ResNet-50 in fp32 on one V100, images/s: the first of PyTorch's DDP benchmark (32 a batch, synthetic data), the second of
-# NVIDIA's DeepLearningExamples (one of eight GPUs of an NVLink node). Both are in `scaling_measurements` of the claims.
+# ResNet-50 in fp32 on one V100, images/s: of PyTorch's DDP benchmark (32 images a batch), and of NVIDIA's
+# DeepLearningExamples. Both are in `scaling_measurements` of the claims.
 V100_BATCH_32, V100_NVLINK_NODE = 329.0, 367.0
 REFERENCE = "resnet50"
 # A backward pass does each product twice, for the input's gradient and for the weight's.
@@ -36,6 +36,7 @@ class Tensors:
     backward_seconds: np.ndarray
 
     def __post_init__(self) -> None:
+        """Refuse columns that do not fit together."""
         lengths = {len(self.names), len(self.bytes), len(self.forward_seconds), len(self.backward_seconds)}
         if lengths == {0} or len(lengths) > 1:
             raise ValueError(f"columns of tensors have lengths {sorted(lengths)}; one length above 0 is accepted")
@@ -45,6 +46,7 @@ class Tensors:
                 raise ValueError(f"{name} has {column.min()} as its least; numbers from 0 are accepted")
 
     def __len__(self) -> int:
+        """Return how many tensors there are."""
         return len(self.names)
 
     @property

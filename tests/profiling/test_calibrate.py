@@ -1,4 +1,4 @@
-"""Fitting the simulator: known knobs are found again, and published points are fitted on one half and judged on the other."""
+"""Fitting the simulator: known knobs are found again; published points are fitted on a half and judged on the other."""
 
 import numpy as np
 import pandas as pd
@@ -74,14 +74,14 @@ def test_published_points_are_efficiencies_over_the_one_gpu_row(rows):
 
 def test_the_presets_throughputs_are_those_of_the_claims(rows):
     one_gpu = [row.get("images_per_second", row.get("images_per_second_per_gpu")) for row in rows if row["gpus"] == 1]
-    assert [tensors.V100_BATCH_32, tensors.V100_NVLINK_NODE] == one_gpu[:2]
+    assert one_gpu[:2] == [tensors.V100_BATCH_32, tensors.V100_NVLINK_NODE]
 
 
 def test_published_points_are_fitted_on_one_half_and_judged_on_the_other(rows):
     found = calibrate.calibrate_published(rows)
     assert found.points["used"].tolist() == ["fit", "judge", "fit", "judge"]
-    # The fitted two are an NVLink node that loses 13% and two nodes that lose 7%: no jitter fits both, and the judged
-    # two lose less than either. Some 11% is what this model is worth on machines it has not seen; it must not get worse.
+    # Of the fitted two, one node loses 13% and two nodes lose 7%: no spread of compute times explains both. So 11% is
+    # what this model is worth on machines it has not seen, and it must not get worse.
     assert found.worst("judge") < 0.12
     assert np.isfinite(found.points["error"]).all()
 

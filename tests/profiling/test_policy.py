@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from dolb import models
 from dolb.profiling import policy, tensors
-from dolb.profiling.policy import MIB, DDP, Horovod, horovod
+from dolb.profiling.policy import DDP, MIB, Horovod, horovod
 
 
 def sizes_of(arch):
@@ -52,7 +52,13 @@ def test_ddp_reduces_in_a_static_order_one_bucket_after_the_other():
 
 @pytest.mark.parametrize(
     ("version", "milliseconds", "mebibytes", "cache"),
-    [("0.10", 5, 64, False), ("0.20", 5, 64, True), ("0.20.3", 5, 64, True), ("0.21", 1, 128, True), ("0.28.1", 1, 128, True)],
+    [
+        ("0.10", 5, 64, False),
+        ("0.20", 5, 64, True),
+        ("0.20.3", 5, 64, True),
+        ("0.21", 1, 128, True),
+        ("0.28.1", 1, 128, True),
+    ],
 )
 def test_horovod_has_the_defaults_of_its_version(version, milliseconds, mebibytes, cache):
     """0.21.0 is where Horovod's changelog has them change."""
@@ -63,7 +69,7 @@ def test_horovod_has_the_defaults_of_its_version(version, milliseconds, mebibyte
 
 
 def test_a_version_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="version 'latest' is not understood; numbers such as 0.20"):
+    with pytest.raises(ValueError, match="version 'latest' is not understood; numbers such as"):
         horovod("latest")
 
 

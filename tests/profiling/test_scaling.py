@@ -37,7 +37,9 @@ def test_negotiation_alone_bends_horovod_on_summit():
     assert 500 < scaling.bend(UNCACHED) < 2000
     table = scaling.ablate(UNCACHED, [1536]).set_index("switched_off")
     assert table["gained"].idxmax() == "negotiation"
-    assert table.loc["negotiation", "efficiency"] == pytest.approx(simulate(SCENARIOS["Horovod 0.20"], 1536).efficiency, abs=0.01)
+    assert table.loc["negotiation", "efficiency"] == pytest.approx(
+        simulate(SCENARIOS["Horovod 0.20"], 1536).efficiency, abs=0.01
+    )
 
 
 @pytest.mark.parametrize("library", ["DDP", "Horovod 0.20", "Horovod 0.21"])
@@ -87,6 +89,19 @@ def test_drawn_values_stay_within_their_ranges_and_come_again():
         assert first[name].between(limits.low, limits.high).all()
 
 
+def test_ddp_beats_horovod_of_its_time_at_every_value_of_what_is_unknown():
+    """The order of claim G18, with the defaults that Horovod had then; the later ones turn it round."""
+    drawn = scaling.draw(SCENARIOS, [96, 1536], draws=16)
+    assert scaling.wins(drawn, "DDP", "Horovod 0.20").tolist() == [1, 1]
+    assert scaling.wins(drawn, "DDP", "Horovod 0.20, no cache").tolist() == [1, 1]
+    assert (scaling.wins(drawn, "DDP", "Horovod 0.21") < 0.5).all()
+
+
+def test_a_library_that_was_not_drawn_is_named():
+    with pytest.raises(ValueError, match=r"libraries \['MPI'\] were not drawn; accepted: DDP"):
+        scaling.wins(scaling.draw({"DDP": SCENARIOS["DDP"]}, [96], draws=2), "DDP", "MPI")
+
+
 def seconds(function, repeats=3):
     times = []
     for _ in range(repeats):
@@ -132,7 +147,9 @@ def test_the_work_of_a_simulation_does_not_grow_with_ranks(library):
 @pytest.mark.parametrize("library", list(SCENARIOS))
 def test_the_work_of_a_simulation_is_at_most_linear_in_tensors(library):
     def repeated(times):
-        columns = {name: np.tile(getattr(RESNET50, name), times) / times for name in ("forward_seconds", "backward_seconds")}
+        columns = {
+            name: np.tile(getattr(RESNET50, name), times) / times for name in ("forward_seconds", "backward_seconds")
+        }
         names = tuple(f"{i}" for i in range(times * len(RESNET50)))
         more = tensors.Tensors(names, np.tile(RESNET50.bytes, times) // times, **columns)
         return replace(SCENARIOS[library], tensors=more)

@@ -60,5 +60,5 @@ def test_measured_layers_that_lack_a_column_are_refused():
 
 
 def test_a_negative_time_is_refused():
-    with pytest.raises(ValueError, match="backward_seconds has -1.0"):
+    with pytest.raises(ValueError, match="backward_seconds has -1"):
         tensors.from_dataset(layers(backward_seconds=[3.0, -1.0]))

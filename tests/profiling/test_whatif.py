@@ -4,7 +4,7 @@ import itertools
 import json
 import shutil
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -21,7 +21,8 @@ SCRIPT = "book/_static/whatif.js"
 SUMMIT = network.preset("summit")
 POLICIES = [
     DDP(), DDP(bucket_bytes=1 << 20, tensor_seconds=2e-5), horovod("0.20"), horovod("0.21", response_cache=False),
-    horovod("0.21"), replace(horovod("0.20", response_cache=False, blocking=True), cycle_seconds=0.0, fusion_bytes=1 << 22),
+    horovod("0.21"),
+    replace(horovod("0.20", response_cache=False, blocking=True), cycle_seconds=0.0, fusion_bytes=1 << 22),
 ]  # fmt: skip
 NETWORKS = [SUMMIT, network.preset("roce25"), replace(SUMMIT, algorithm="hierarchical"), network.loopback(1e-5, 1e10)]
 PLACES = [(2, "resnet18", 8), (33, "resnet50", 32), (1536, "resnet50", 32), (27_000, "resnet101", 64)]
@@ -37,8 +38,6 @@ def cases():
 
 
 def settings(scenario, arch, ranks, data):
-    from dataclasses import asdict
-
     model = data["models"][arch]
     return {
         "model": model,
@@ -74,7 +73,10 @@ def test_the_script_gives_what_the_simulator_gives(repo_root, require_part):
 def test_the_data_is_plain_json_and_says_simulated():
     data = whatif_data(["resnet18"])
     assert data["source"] == "simulated"
-    assert json.loads(json.dumps(data, allow_nan=False))["models"]["resnet18"]["bytes"] == tensors.work("resnet18")["bytes"].tolist()
+    assert (
+        json.loads(json.dumps(data, allow_nan=False))["models"]["resnet18"]["bytes"]
+        == tensors.work("resnet18")["bytes"].tolist()
+    )
 
 
 def test_no_text_of_the_data_can_end_its_script_early():
@@ -90,12 +92,12 @@ def page(repo_root, require_part, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("page")
     shutil.copy(repo_root / SCRIPT, folder)
-    html = f"<!doctype html><html lang=en><meta charset=utf-8><title>What if</title>{whatif_html(whatif_data(), static='.')}</html>"
-    (folder / "index.html").write_text(html, encoding="utf-8")
+    head = "<!doctype html><html lang=en><meta charset=utf-8><title>What if</title>"
+    (folder / "index.html").write_text(head + whatif_html(whatif_data(), static="."), encoding="utf-8")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,1200",
-                 "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):  # fmt: skip
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,1200"]
+    for flag in [*flags, "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder}/profile"]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
