@@ -1,0 +1,91 @@
+"""Fitting the simulator: known knobs are found again; published points are fitted on a half and judged on the other."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import yaml
+
+from dolb.profiling import calibrate, network, tensors
+from dolb.profiling.policy import DDP, horovod
+from dolb.profiling.scaling import Range, turn
+from dolb.profiling.simulate import Scenario, simulate
+
+RESNET18 = tensors.v100("resnet18", batch_per_rank=8)
+LIBRARIES = {"DDP": DDP(), "Horovod": horovod("0.28.1", blocking=True)}
+MACHINE = network.loopback(latency=20e-6, bandwidth=10e9)
+
+
+def scenario(row):
+    return Scenario(RESNET18, MACHINE, LIBRARIES[row["library"]], batch_per_rank=8)
+
+
+def measured(knobs):
+    """Runs on one machine, as the workers measure them; here the simulator made them, with knobs that are known."""
+    rows = [{"library": library, "ranks": ranks} for library in LIBRARIES for ranks in (2, 4, 8, 16)]
+    speeds = [simulate(turn(scenario(row), knobs), row["ranks"]).images_per_second for row in rows]
+    return pd.DataFrame(rows).assign(images_per_second=speeds)
+
+
+FREE = {"bandwidth": Range(0.2, 1.0), "jitter": Range(0.0, 0.1)}
+KNOWN = {"bandwidth": 0.45, "jitter": 0.03}
+
+
+def test_known_knobs_are_found_again():
+    found = calibrate.calibrate(measured(KNOWN), scenario, FREE)
+    assert found.knobs == pytest.approx(KNOWN, rel=0.05)
+    assert found.worst("judge") < 0.01
+
+
+def test_measured_runs_may_come_as_a_dataset():
+    table = measured(KNOWN)
+    ds = xr.Dataset({name: ("run", table[name].to_numpy()) for name in table})
+    assert calibrate.calibrate(ds, scenario, FREE).worst("judge") < 0.01
+
+
+def test_every_other_point_is_fitted_and_the_rest_judge():
+    points = calibrate.calibrate(measured(KNOWN), scenario, FREE).points
+    assert points["used"].tolist() == ["fit", "judge"] * 4
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pd.DataFrame({"ranks": [2, 4]}), "needed: ranks and one of efficiency, images_per_second"),
+        (pd.DataFrame({"ranks": [1, 4, 8], "efficiency": [1, 1, 1]}), "a point of one rank"),
+        (pd.DataFrame({"ranks": [2, 4], "efficiency": [1, 1]}), "2 knobs are free, and 1 points to fit them"),
+    ],
+)
+def test_measurements_that_cannot_be_fitted_are_refused(table, message):
+    with pytest.raises(ValueError, match=message):
+        calibrate.calibrate(table.assign(library="DDP"), scenario, FREE)
+
+
+@pytest.fixture(scope="module")
+def rows(repo_root):
+    return yaml.safe_load((repo_root / "book" / "claims.yml").read_text())["scaling_measurements"]
+
+
+def test_published_points_are_efficiencies_over_the_one_gpu_row(rows):
+    points = calibrate.published_points(rows)
+    assert points["ranks"].tolist() == [16, 8, 8, 512]
+    assert points["efficiency"].tolist() == pytest.approx([306 / 329, 2855 / (8 * 367), 8322 / (8 * 1200), 0.90])
+
+
+def test_the_presets_throughputs_are_those_of_the_claims(rows):
+    one_gpu = [row.get("images_per_second", row.get("images_per_second_per_gpu")) for row in rows if row["gpus"] == 1]
+    assert one_gpu[:2] == [tensors.V100_BATCH_32, tensors.V100_NVLINK_NODE]
+
+
+def test_published_points_are_fitted_on_one_half_and_judged_on_the_other(rows):
+    found = calibrate.calibrate_published(rows)
+    assert found.points["used"].tolist() == ["fit", "judge", "fit", "judge"]
+    # Of the fitted two, one node loses 13% and two nodes lose 7%: no spread of compute times explains both. So 11% is
+    # what this model is worth on machines it has not seen, and it must not get worse.
+    assert found.worst("judge") < 0.12
+    assert np.isfinite(found.points["error"]).all()
+
+
+def test_a_published_point_that_is_not_known_says_what_there_is():
+    with pytest.raises(ValueError, match="'VGG' is not known; accepted: ResNet-50 DDP"):
+        calibrate.published_scenario({"what": "VGG"})

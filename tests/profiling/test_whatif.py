@@ -1,0 +1,150 @@
+"""The panel of the book: the same model in JavaScript, its numbers from one place, and a page that answers."""
+
+import itertools
+import json
+import shutil
+import subprocess
+from dataclasses import asdict, replace
+
+import pytest
+
+from dolb.profiling import network, tensors
+from dolb.profiling.policy import DDP, horovod
+from dolb.profiling.simulate import Scenario, simulate
+from dolb.profiling.whatif import policy_data, whatif_data, whatif_html
+
+NODE = shutil.which("node")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+SCRIPT = "book/_static/whatif.js"
+
+SUMMIT = network.preset("summit")
+POLICIES = [
+    DDP(), DDP(bucket_bytes=1 << 20, tensor_seconds=2e-5), horovod("0.20"), horovod("0.21", response_cache=False),
+    horovod("0.21"),
+    replace(horovod("0.20", response_cache=False, blocking=True), cycle_seconds=0.0, fusion_bytes=1 << 22),
+]  # fmt: skip
+NETWORKS = [SUMMIT, network.preset("roce25"), replace(SUMMIT, algorithm="hierarchical"), network.loopback(1e-5, 1e10)]
+PLACES = [(2, "resnet18", 8), (33, "resnet50", 32), (1536, "resnet50", 32), (27_000, "resnet101", 64)]
+
+
+def cases():
+    """Every policy on every network, the places in turn: 24 settings; and eight more with other switches."""
+    pairs = itertools.product(POLICIES, NETWORKS)
+    for (policy, net), (ranks, arch, batch) in zip(pairs, itertools.cycle([*PLACES, PLACES[2]]), strict=False):
+        yield Scenario(tensors.v100(arch, batch), net, policy, batch, jitter=0.01), arch, ranks
+    for policy, overlap in itertools.product(POLICIES[1:5], (True, False)):
+        yield Scenario(tensors.v100("resnet34", 16), SUMMIT, policy, 16, jitter=0.0, overlap=overlap), "resnet34", 384
+
+
+def settings(scenario, arch, ranks, data):
+    model = data["models"][arch]
+    return {
+        "model": model,
+        "images_per_second": model["images_per_second"],
+        "batch_per_rank": scenario.batch_per_rank,
+        "network": asdict(scenario.network),
+        "policy": policy_data(scenario.policy),
+        "ranks": ranks,
+        "jitter": scenario.jitter,
+        "overlap": scenario.overlap,
+        "constants": data["constants"],
+    }
+
+
+def test_the_script_gives_what_the_simulator_gives(repo_root, require_part):
+    require_part("node", NODE is not None, "node is not installed")
+    data = json.loads(json.dumps(whatif_data()))
+    tried = list(cases())
+    assert len(tried) >= 30
+    program = f"""
+      const {{ simulate }} = require({json.dumps(str(repo_root / SCRIPT))});
+      const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
+      console.log(JSON.stringify(given.map(simulate)));
+    """
+    given = json.dumps([settings(*case, data) for case in tried])
+    done = subprocess.run([NODE, "-e", program], input=given, capture_output=True, text=True, check=True, timeout=60)
+    for (scenario, _, ranks), answer in zip(tried, json.loads(done.stdout), strict=True):
+        step = simulate(scenario, ranks)
+        for name in ("step_seconds", "images_per_second", "efficiency"):
+            assert answer[name] == pytest.approx(getattr(step, name), rel=1e-6)
+
+
+def test_the_data_is_plain_json_and_says_simulated():
+    data = whatif_data(["resnet18"])
+    assert data["source"] == "simulated"
+    assert (
+        json.loads(json.dumps(data, allow_nan=False))["models"]["resnet18"]["bytes"]
+        == tensors.work("resnet18")["bytes"].tolist()
+    )
+
+
+def test_no_text_of_the_data_can_end_its_script_early():
+    html = whatif_html({"models": {"</script><b>": 1}})
+    assert "</script><b>" not in html
+
+
+@pytest.fixture(scope="module")
+def page(repo_root, require_part, tmp_path_factory):
+    require_part("browser", CHROMIUM is not None and DRIVER is not None, "chromium or chromedriver is not installed")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copy(repo_root / SCRIPT, folder)
+    head = "<!doctype html><html lang=en><meta charset=utf-8><title>What if</title>"
+    (folder / "index.html").write_text(head + whatif_html(whatif_data(), static="."), encoding="utf-8")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,1200"]
+    for flag in [*flags, "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder}/profile"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.get((folder / "index.html").as_uri())
+    yield driver
+    driver.quit()
+
+
+def curve(page, library):
+    return page.find_element("css selector", f"path.{library}").get_attribute("d")
+
+
+def control(page, name):
+    return page.find_element("name", name)
+
+
+@pytest.mark.browser
+def test_the_page_draws_both_curves_says_simulated_and_complains_of_nothing(page):
+    assert curve(page, "ddp") != curve(page, "horovod")
+    assert page.find_element("css selector", "[aria-live]").text.startswith("Simulated, ")
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@pytest.mark.browser
+def test_the_keyboard_alone_moves_a_curve(page):
+    from selenium.webdriver.common.keys import Keys
+
+    before = curve(page, "ddp"), curve(page, "horovod")
+    control(page, "response_cache").send_keys(Keys.SPACE)
+    assert curve(page, "ddp") == before[0]
+    assert curve(page, "horovod") != before[1]
+    control(page, "bandwidth").send_keys(Keys.HOME)
+    assert curve(page, "ddp") != before[0]
+
+
+@pytest.mark.browser
+def test_every_control_has_a_label(page):
+    unlabelled = page.execute_script(
+        "return [...document.querySelectorAll('.dolb-whatif input, .dolb-whatif select')]"
+        ".filter((control) => !control.labels.length || !control.labels[0].textContent.trim()).length"
+    )
+    assert unlabelled == 0
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_change_with_the_theme(page, theme):
+    page.execute_script(f"document.documentElement.dataset.theme = '{theme}'")
+    stroke = page.execute_script("return getComputedStyle(document.querySelector('path.ddp')).stroke")
+    assert stroke == {"light": "rgb(0, 114, 178)", "dark": "rgb(86, 180, 233)"}[theme]
