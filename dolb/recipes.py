@@ -43,9 +43,11 @@ _NETWORKS = {
     },
     "demo": {arch: _Curves((0.01, 0.1, 0.5), (16, 64, 256, 1024, 1437)) for arch in ("smallnet-4", "smallnet-8")},
 }
-# Batch norm is studied with the first network at one rate, over ever smaller shares of the smallest distributed batch.
+# Batch norm is studied with the first network at one rate, over ever smaller shares of one batch. The paper's data set
+# is a multiple of that batch: a rest would be dealt to the same workers, in shares of very few examples.
 _ONE_RATE = {"paper": 0.03, "demo": 0.1}
-_SHARES = {"paper": (1, 2, 4, 8, 16, 32, 64, 128), "demo": (1, 4, 8, 16)}
+_SHARED_BATCH = {"paper": 400, "demo": 256}
+_SHARES = {"paper": (1, 5, 10, 25, 50, 100, 200), "demo": (1, 4, 8, 16)}
 _SHARE_SEEDS = {"paper": (0, 1, 2), "demo": (0,)}
 
 
@@ -95,10 +97,10 @@ def batch_size(
             if apart and size >= DISTRIBUTED_FROM and _within(size, batch_sizes)
         ],
         "shares": [
-            make(arch=first, lr=rate, batch_size=DISTRIBUTED_FROM, seed=seed, bn_workers=workers)
+            make(arch=first, lr=rate, batch_size=_SHARED_BATCH[scale], seed=seed, bn_workers=workers)
             for workers in _SHARES[scale]
             for seed in seeds or _SHARE_SEEDS[scale]
-            if apart and _within(DISTRIBUTED_FROM, batch_sizes)
+            if apart and _within(_SHARED_BATCH[scale], batch_sizes)
         ],
     }
     if part not in (*parts, "all"):

@@ -77,7 +77,10 @@ SCHEMA: dict[str, Variable] = {
             "commit": ("text", "commit of this package"),
             "torch_version": ("text", "version of torch"),
             "device": ("text", "name of the device"),
-            "engine": ("text", "how steps were run: eager, or graph for captured CUDA graphs"),
+            "engine": (
+                "text",
+                "how steps were run: eager; graph, the same as a CUDA graph; or fused, with kernels of our own",
+            ),
             "world_size": ("int", "processes that trained together"),
             "data_fingerprint": ("text", "sha256 of the training and test examples"),
             "source": ("text", "measured or simulated"),
@@ -91,6 +94,14 @@ SCHEMA: dict[str, Variable] = {
             "program": ("text", "which implementation was timed"),
             "repeat": ("int", "number of the repetition, from 0"),
             "step_seconds": ("float", "wall-clock time of one step, median over the steps of the repetition", "s"),
+            "runs_at_once": (
+                "int",
+                "runs that shared the device; step_seconds is then their time divided by their steps",
+            ),
+            "step_flops": ("float", "arithmetic that a step needs, counted from the network", "FLOP"),
+            "step_bytes": ("float", "device memory that a step moves at least, counted from the network", "bytes"),
+            "peak_flops": ("float", "fastest matrix product measured on the device, in the run's precision", "FLOP/s"),
+            "peak_bandwidth": ("float", "fastest copy measured on the device, bytes read and written", "bytes/s"),
         },
     ),
     **_on(

@@ -103,8 +103,10 @@ def test_eight_workers_share_the_batch_from_256_on():
 
 def test_the_shares_differ_in_batch_norm_alone():
     runs = recipes.configs("batch-size", "paper", part="shares", seeds=[0])
-    assert {run.batch_size for run in runs} == {256}
-    assert sorted(run.bn_workers for run in runs) == [2**k for k in range(8)]
+    (size,) = {run.batch_size for run in runs}
+    assert 50_000 % size == 0  # CIFAR-10 leaves no rest, which would be dealt to the same workers
+    assert size // 16 in {run.bn_workers for run in runs}  # as few examples as the smallest batch of the curve has
+    assert all(size % run.bn_workers == 0 for run in runs)
     others = {tuple((name, v) for name, v in run.as_dict().items() if name != "bn_workers") for run in runs}
     assert len(others) == 1
 

@@ -83,6 +83,48 @@ def time_programs(
     return _dataset(pd.DataFrame(rows), about)
 
 
+def time_bursts(
+    bursts: Mapping[str, Callable[[int], None]],
+    runs_at_once: Mapping[str, int],
+    about: Mapping[str, Any],
+    *,
+    repeats: int = 5,
+    seconds: float = 0.4,
+    seed: int = 0,
+) -> xr.Dataset:
+    """Time programs that run ahead of the host, many steps at a time, in a random order at each repetition.
+
+    Each function does that many steps and returns when the device has done them; with several runs at once, that many
+    of each. A repetition of a program takes about ``seconds``.
+    """
+    rng = np.random.default_rng(seed)
+    steps = {name: _steps_within(burst, seconds) for name, burst in bursts.items()}
+    rows: list[dict[str, Any]] = []
+    for repeat in range(repeats):
+        for name in map(str, rng.permutation(list(bursts))):
+            start = time.perf_counter()
+            bursts[name](steps[name])
+            taken = time.perf_counter() - start
+            runs = runs_at_once[name]
+            each = taken / (steps[name] * runs)
+            rows.append({"program": name, "repeat": repeat, "step_seconds": each, "runs_at_once": runs})
+    order = {name: position for position, name in enumerate(bursts)}
+    rows.sort(key=lambda row: (row["repeat"], order[str(row["program"])]))
+    return _dataset(pd.DataFrame(rows), about)
+
+
+def _steps_within(burst: Callable[[int], None], seconds: float) -> int:
+    """Warm a program up, and return how many of its steps take about that long."""
+    burst(3)
+    steps, taken = 4, 0.0
+    while taken < seconds / 8 and steps < 2**20:
+        steps *= 2
+        start = time.perf_counter()
+        burst(steps)
+        taken = time.perf_counter() - start
+    return max(1, round(steps * seconds / taken))
+
+
 def _check(losses: Mapping[str, Sequence[float]]) -> None:
     reference, *others = losses
     expected = np.array(losses[reference][:CHECKED_STEPS])
@@ -110,7 +152,17 @@ def replace(before: xr.Dataset | None, measured: Sequence[xr.Dataset]) -> xr.Dat
         new = {row for ds in measured for row in _names(ds)}
         kept = [position for position, row in enumerate(_names(before)) if row not in new]
         parts.insert(0, before.isel(run=kept))
+    names = {str(name) for ds in parts for name in ds.variables}
+    parts = [_with_columns(ds, sorted(names - set(map(str, ds.variables)))) for ds in parts]
+    coords = {str(name) for ds in parts for name in ds.coords}
+    parts = [ds.set_coords(sorted(coords)) for ds in parts]
     return results.describe(xr.concat(parts, "run", data_vars="all", coords="all", join="outer"))
+
+
+def _with_columns(ds: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
+    """Add columns that other measurements have: one run at once, as was usual, and numbers that nobody counted."""
+    runs = ds.sizes["run"]
+    return ds.assign({n: ("run", np.full(runs, 1 if n == "runs_at_once" else np.nan)) for n in names})
 
 
 def select(

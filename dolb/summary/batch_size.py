@@ -185,21 +185,38 @@ SHARED, WHOLE = "shares of one batch", "whole batches"
 def share_cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy by examples under one batch-norm statistic, for shares of one batch and for whole small batches.
 
-    The first are of the one batch size that was run with many shares: the gradient's batch stays. The second are the
-    curve's own small batches at the same rate: the gradient's batch shrinks too. ``change`` says which.
+    The first are of one batch size that was run with many shares: the gradient's batch stays. If there are several, it
+    is the one that leaves the smallest rest of the data, since a rest is dealt to the same workers in smaller shares.
+    The second are the curve's own small batches at the same rate: the gradient's batch shrinks too. ``change`` says
+    which.
     """
     frame = summary.final_accuracy(ds)
     columns = ["change", *CELL, "share"]
-    variants = frame.groupby(list(CELL))["bn_workers"].transform("nunique")
-    split = frame[variants > 2].assign(change=SHARED)
+    split = _in_shares(ds).assign(change=SHARED)
     if split.empty:
         return summary.over_seeds(split.assign(share=[]), columns)
-    one = split.iloc[0]
-    split = split[(split["arch"] == one["arch"]) & (split["lr"] == one["lr"])]
+    one = split.sort_values(["rest", "batch_size"], kind="stable").iloc[0]
+    split = split[(split[list(CELL)] == one[list(CELL)]).all(axis=1)]
     small = (frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"]) & (frame["bn_workers"] == 1)
     whole = frame[small & (frame["batch_size"] <= one["batch_size"])].assign(change=WHOLE)
     both = pd.concat([split, whole], ignore_index=True)
     return summary.bootstrapped(both.assign(share=both["batch_size"] // both["bn_workers"]), columns)[0]
+
+
+def dealt_rests(ds: xr.Dataset) -> pd.DataFrame:
+    """Return accuracy by workers where the epoch's last batch is a rest, and how few examples of it a worker gets."""
+    split = _in_shares(ds)
+    split = split[split["rest"] > 0]
+    columns = [*CELL, "bn_workers", "rest", "least"]
+    split = split.assign(least=split["rest"] // split["bn_workers"].clip(upper=split["rest"]))
+    return summary.over_seeds(split, columns) if split.empty else summary.bootstrapped(split, columns)[0]
+
+
+def _in_shares(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the runs of cells that were run with more than two numbers of workers, and the rest their batch leaves."""
+    frame = summary.final_accuracy(ds)
+    frame = frame.assign(rest=frame["training_examples"] % frame["batch_size"])
+    return frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") > 2]
 
 
 def separated(ds: xr.Dataset) -> pd.DataFrame:

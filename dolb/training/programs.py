@@ -39,7 +39,7 @@ def training_step(
     The images are random, in the shape of CIFAR-10 unless said otherwise: the time of a step does not depend on what
     is in them, and nothing has to be downloaded.
     """
-    data = _random_images(BATCHES * batch_size, image_shape)
+    data = random_images(BATCHES * batch_size, image_shape)
     config = RunConfig(arch=arch, data=data.name, batch_size=batch_size, lr=1e-3, augment="none", epochs=1000)
     train, test = engine.on_device(data, torch.device("cpu"))
     run = engine.Run(config, data, train, test, torch.device("cpu"), "eager")
@@ -62,7 +62,8 @@ def training_step(
     return programs, about
 
 
-def _random_images(count: int, shape: tuple[int, int, int]) -> ImageData:
+def random_images(count: int, shape: tuple[int, int, int] = CIFAR10) -> ImageData:
+    """Return random images, by default in the shape of CIFAR-10: a step's time does not depend on what is in them."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
     labels = rng.integers(0, 10, count)

@@ -1,0 +1,75 @@
+"""Time the training step on a GPU: a plain eager loop, a DataLoader pipeline, torch.compile, and dolb's engine.
+
+    python benchmarks/gpu_step.py --batch-sizes 64 256 1024 16384
+
+A step is everything: batch, augmentation, forward, loss, backward, SGD update. The programs train the same network on
+random images in the shape of CIFAR-10, and take turns in one process, in a random order at each repetition. With them
+go the device's own limits, measured in the same process, and the step's arithmetic and memory traffic, counted. Results
+are added to the file of published benchmarks, in place of earlier ones of the same device, network and batch size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from pathlib import Path
+
+import torch
+
+from dolb import results
+from dolb.profiling import roofline, steps
+from dolb.training import gpu_programs, programs
+from dolb.training.device import resolve_device
+
+PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "benchmarks.nc"
+EXAMPLES = 50_000
+
+
+def main() -> None:
+    """Measure, say what was measured, save."""
+    parser = argparse.ArgumentParser(description="Time the training step on a GPU: plain PyTorch and dolb.")
+    parser.add_argument("--arch", nargs="+", default=["resnet18"], help="networks (default: %(default)s)")
+    parser.add_argument("--batch-sizes", nargs="+", type=int, default=[64, 256, 1024, 16384])
+    parser.add_argument("--compiled", nargs="*", type=int, default=[], help="batch sizes at which to try torch.compile")
+    parser.add_argument("--loader", nargs="*", type=int, default=[], help="batch sizes at which to try a DataLoader")
+    parser.add_argument("--repeats", type=int, default=5, help="repetitions (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.4, help="of a repetition (default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=PUBLISHED, help="(default: results/benchmarks.nc)")
+    asked = parser.parse_args()
+
+    device = resolve_device("cuda")
+    data = programs.random_images(EXAMPLES)
+    peak_flops, peak_bandwidth = roofline.peaks(device)
+    print(f"matrix product {peak_flops / 1e12:.0f} TFLOP/s, copy {peak_bandwidth / 1e12:.2f} TB/s", flush=True)
+    for arch in asked.arch:
+        work = roofline.count(arch)
+        for size in asked.batch_sizes:
+            timed, about = gpu_programs.training_step(
+                data, arch, size, device, compiled=size in asked.compiled, loader=size in asked.loader
+            )
+            floors = {
+                "step_flops": work.flops(size),
+                "step_bytes": work.bytes(size),
+                "peak_flops": peak_flops,
+                "peak_bandwidth": peak_bandwidth,
+            }
+            measured = steps.time_bursts(
+                {name: program.burst for name, program in timed.items()},
+                {name: program.runs for name, program in timed.items()},
+                {**about, **floors},
+                repeats=asked.repeats,
+                seconds=asked.seconds,
+            )
+            cells = steps.compare(measured, gpu_programs.EAGER)
+            print(f"{arch}, batch {size}")
+            print(cells[["program", "images_per_second", "ratio", "ratio_low", "ratio_high"]].to_string(), flush=True)
+            before = results.load(asked.output) if asked.output.exists() else None
+            results.save(steps.replace(before, [measured]), asked.output)  # at once: the next one may not fit in time
+            del timed
+            gc.collect()
+            torch.cuda.empty_cache()
+    print(f"wrote {asked.output}")
+
+
+if __name__ == "__main__":
+    main()

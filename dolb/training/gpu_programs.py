@@ -1,0 +1,189 @@
+"""Programs that do the training step on a GPU, to be timed side by side: what a user would write, and this package's.
+
+All train the same network by SGD with momentum in bfloat16, with the crops and mirrored images of CIFAR-10's usual
+augmentation. Each is a function that does a number of steps and returns when the device has done them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch.nn import functional as F
+from torchvision.transforms import v2
+
+from dolb import models, results
+from dolb.augment import DeviceImages, default_augment, draw_epoch
+from dolb.data import ImageData
+from dolb.training import engine
+from dolb.training.config import RunConfig
+from dolb.training.device import device_name
+
+BENCHMARK = "training step on a GPU"
+EAGER = "plain eager loop"
+COMPILED = "torch.compile"
+LOADER = "DataLoader"
+WORKERS = 8
+TOLERANCE = 0.02  # relative, of the first batch's loss in bfloat16
+Burst = Callable[[int], None]
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
+
+
+def runs_at_once(batch_size: int) -> int:
+    """Return how many runs share the device: more than these gained nothing on an H200 with ResNet-18."""
+    return 16 if batch_size <= 64 else 8 if batch_size <= 512 else 4 if batch_size <= 4096 else 2
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """One way to do the step, how many runs it does at once, and the loss of its first batch, where that is known."""
+
+    burst: Burst
+    runs: int = 1
+    first_loss: float | None = None
+
+
+def training_step(
+    data: ImageData, arch: str, batch_size: int, device: torch.device, *, compiled: bool, loader: bool
+) -> tuple[dict[str, Program], dict[str, Any]]:
+    """Return the programs for one network and batch size by name, and what they have in common."""
+    config = RunConfig(arch=arch, data=data.name, batch_size=batch_size, lr=1e-3, precision="bf16", epochs=1000)
+    train, test = engine.on_device(data, device)
+    programs = {EAGER: _resident_loop(config, train, compiled=False)}
+    if loader:
+        programs[f"{LOADER}, {WORKERS} workers"] = _loader_loop(config, data, train)
+    if compiled:
+        programs[COMPILED] = _resident_loop(config, train, compiled=True)
+    programs["dolb, one run"] = _packed(config, data, train, test, 1)
+    many = runs_at_once(batch_size)
+    programs[f"dolb, {many} runs at once"] = _packed(config, data, train, test, many)
+    _check(programs)
+    about = {
+        "benchmark": BENCHMARK,
+        **{name: getattr(config, name) for name in ("arch", "batch_size", "data", "optimizer", "precision")},
+        **results.provenance(
+            torch_version=str(torch.__version__),
+            device=device_name(device),
+            engine="fused",
+            data_fingerprint=data.fingerprint,
+        ),
+    }
+    return programs, about
+
+
+def _check(programs: dict[str, Program]) -> None:
+    expected = programs[EAGER].first_loss
+    for name, program in programs.items():
+        if program.first_loss is not None and expected is not None:
+            apart = abs(program.first_loss - expected) / abs(expected)
+            if not apart <= TOLERANCE:
+                raise RuntimeError(
+                    f"the first loss of {name!r} is {program.first_loss:.4g} and that of {EAGER!r} is {expected:.4g}; "
+                    f"a relative difference up to {TOLERANCE:g} is accepted"
+                )
+
+
+def _loop(config: RunConfig, train: DeviceImages, batches: Batches, compiled: bool) -> Program:
+    """Return the usual loop over batches: forward, loss, backward, update."""
+    network = models.initialize(config.arch, 10, train.channels, 1, config.seed)
+    network = network.to(train.device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(network.parameters(), lr=config.lr, momentum=config.momentum)
+    forward = torch.compile(network, dynamic=False) if compiled else network
+
+    def step() -> torch.Tensor:
+        images, labels = next(batches)
+        with torch.autocast(train.device.type, torch.bfloat16):
+            loss = F.cross_entropy(forward(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def burst(steps: int) -> None:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize(train.device)
+
+    return Program(burst, first_loss=step().item())
+
+
+def _resident_loop(config: RunConfig, train: DeviceImages, compiled: bool) -> Program:
+    """Return the loop over images that are on the device already, and an epoch's random choices with them."""
+    if compiled:
+        torch._dynamo.reset()
+    draw = draw_epoch(len(train), config.seed, 0, *default_augment(config.data))
+    choices = [torch.from_numpy(values).to(train.device) for values in (draw.order, draw.dy, draw.dx, draw.flip)]
+    whole = len(train) // config.batch_size * config.batch_size
+
+    def batches() -> Batches:
+        while True:
+            for index, dy, dx, flip in zip(*(c[:whole].split(config.batch_size) for c in choices), strict=True):
+                yield train.batch(index, dy, dx, flip), train.labels[index]
+
+    return _loop(config, train, batches(), compiled)
+
+
+class _Pictures(torch.utils.data.Dataset):
+    """Images as torchvision's own data sets give them: one at a time, through the transforms."""
+
+    def __init__(self, data: ImageData):
+        self.data = data
+        self.transform = v2.Compose(
+            [
+                v2.RandomCrop(data.train_images.shape[1], padding=4),
+                v2.RandomHorizontalFlip(),
+                v2.PILToTensor(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(data.mean, data.std),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.data.train_labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.transform(Image.fromarray(self.data.train_images[index])), int(self.data.train_labels[index])
+
+
+def _loader_loop(config: RunConfig, data: ImageData, train: DeviceImages) -> Program:
+    loader = torch.utils.data.DataLoader(
+        _Pictures(data), config.batch_size, shuffle=True, num_workers=WORKERS, pin_memory=True, drop_last=True,
+        persistent_workers=True,
+    )  # fmt: skip
+
+    def batches() -> Batches:
+        for images, labels in itertools.chain.from_iterable(itertools.repeat(loader)):
+            moved = images.to(train.device, non_blocking=True, memory_format=torch.channels_last)
+            yield moved, labels.to(train.device, non_blocking=True)
+
+    program = _loop(config, train, batches(), compiled=False)
+    return Program(program.burst)  # its images are cut otherwise, so its losses are its own
+
+
+def _packed(config: RunConfig, data: ImageData, train: DeviceImages, test: DeviceImages, many: int) -> Program:
+    """Return this package's step, for one run or several that share the device, over one epoch's batches again."""
+    configs = [RunConfig(**config.as_dict() | {"seed": seed}) for seed in range(many)]
+    runs = [engine.Run(c, data, train, test, train.device, "fused") for c in configs]
+    for run in runs:
+        with run._on_stream():
+            run._load_draws(0)
+    per_epoch = runs[0].batches[0][1]
+    done = [0] * many
+
+    def burst(steps: int) -> None:
+        for start in range(0, steps, engine.BURST):
+            for position, run in enumerate(runs):
+                for _ in range(min(engine.BURST, steps - start)):
+                    if done[position] % per_epoch == 0:
+                        with run._on_stream():
+                            run.place.cursor.zero_()
+                    run._launch(config.batch_size)
+                    done[position] += 1
+        torch.cuda.synchronize(train.device)
+
+    burst(1)
+    return Program(burst, many, runs[0].place.loss_sum.item() / config.batch_size)
