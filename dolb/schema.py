@@ -62,6 +62,7 @@ SCHEMA: dict[str, Variable] = {
             "images_per_second": ("float", "training throughput of this run, evaluation left out", "images/s"),
             "seconds": ("float", "wall-clock time of training and evaluation, set-up left out", "s"),
             "peak_memory_bytes": ("int", "peak memory: of the device per run, or of the process on a CPU", "bytes"),
+            "peak_host_memory_bytes": ("float", "peak host memory of the process so far; NaN: not recorded", "bytes"),
             "concurrent_runs": ("float", "runs on the device meanwhile, this one counted, mean over epochs"),
             "parameters": ("int", "trainable parameters of the network"),
             "training_examples": ("int", "examples in the training set after the subset was taken", "examples"),
@@ -165,6 +166,9 @@ SCHEMA: dict[str, Variable] = {
 # Dimensions whose entries have numbers of their own, rather than a name of the schema.
 NUMBERED = ("epoch", "worker", "step")
 
+# Recorded only from some version on: a file without them is valid.
+OPTIONAL = ("peak_host_memory_bytes",)
+
 _PROVENANCE = ("dolb_version", "commit", "torch_version", "device", "source")
 
 # What a Dataset must hold, by the dimension or name that tells what it is; a Dataset may be several of these.
@@ -172,7 +176,9 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "epoch": tuple(
         name
         for name, variable in SCHEMA.items()
-        if variable.dims in (("run",), ("run", "epoch")) and variable.role not in ("benchmark", "scaling")
+        if variable.dims in (("run",), ("run", "epoch"))
+        and variable.role not in ("benchmark", "scaling")
+        and name not in OPTIONAL
     ),
     "benchmark": ("program", "repeat", "arch", "batch_size", "precision", "images_per_second", *_PROVENANCE),
     "library": ("ranks", "arch", "batch_size", "images_per_second", *_PROVENANCE),

@@ -175,6 +175,12 @@ def test_shorter_runs_are_padded_with_nan():
     assert merged["diverged"].dtype == bool
 
 
+def test_runs_from_before_a_value_was_recorded_merge_with_later_ones(tmp_path):
+    old, new = finished(seed=1), finished(seed=2).assign(peak_host_memory_bytes=("run", [2.0**33]))
+    path = results.save(results.merge([old, new]), tmp_path / "both.nc")
+    np.testing.assert_array_equal(results.load(path)["peak_host_memory_bytes"], [np.nan, 2.0**33])
+
+
 def test_of_two_runs_with_one_key_the_later_wins():
     first, second, other = finished((0.1, 0.2)), finished((0.8, 0.9)), finished((0.3, 0.4), seed=1)
     assert first["key"].item() == second["key"].item() != other["key"].item()

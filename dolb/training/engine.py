@@ -1,276 +1,46 @@
-"""The training engine: drives a step, eager or captured as a CUDA graph, for one run or several at once.
+"""The training engine: drives one run to its end, or several that share a device.
 
-Everything a step needs is on the device before the epoch starts: the images, the epoch's order and augmentation draws,
-the rate of every update. A step reads its place from a counter on the device, so on CUDA a whole step is one graph
-launch, and several runs share the device, each on its own stream. There are two steps: torch's own operations
-(``eager``, the reference, and ``graph``, the same captured), and ``fused``, which computes the same with fewer and
-larger kernels and is always captured on CUDA.
+On CUDA each run has its own stream and its step is one graph launch, so that small runs fill the device together.
+``packing`` decides which run may start beside which; here runs are started, and put off where memory does not suffice.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import math
-import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 
 import numpy as np
 import torch
 import xarray as xr
+from tqdm.auto import tqdm
 
-from dolb import models, results
-from dolb.augment import DeviceImages, default_augment, draw_epoch
+from dolb.augment import DeviceImages, default_augment
 from dolb.data import ImageData
-from dolb.training import schedule
+from dolb.training import packing
 from dolb.training.config import RunConfig
-from dolb.training.convolution import with_fast_gradients
-from dolb.training.device import Mark, device_name, resolve_device
-from dolb.training.eager import EagerNetwork
-from dolb.training.place import Place
+from dolb.training.device import (
+    DeviceMemoryError,
+    is_out_of_memory,
+    memory_cap,
+    memory_in_use,
+    release_memory,
+    resolve_device,
+)
+from dolb.training.run import BURST, Run
 
-if TYPE_CHECKING:
-    from dolb.training.fused import FusedNetwork
+__all__ = [
+    "BURST", "STEPS", "Run", "RunAbandoned", "Watcher", "fastest_step", "on_device", "resolve_device", "subset_of",
+    "train", "train_many",
+]  # fmt: skip
 
-BURST = 16  # steps enqueued on one stream before the next stream gets its turn
-EVAL_BATCH = 5000
 STEPS = ("eager", "graph", "fused")
 
 
 class RunAbandoned(Exception):
     """A run was given up before its end; nothing of it is kept."""
-
-
-class Run:
-    """One run in flight on one device: its state, its step, and what it has measured."""
-
-    def __init__(
-        self,
-        config: RunConfig,
-        data: ImageData,
-        train: DeviceImages,
-        test: DeviceImages,
-        device: torch.device,
-        step: str,
-    ):
-        self.config, self.data, self.train, self.test, self.device = config, data, train, test, device
-        self.step = step
-        count = len(data.train_labels)
-        if config.batch_size > count:
-            raise ValueError(
-                f"batch_size {config.batch_size} is larger than the {count} training examples of {data.name}"
-            )
-        self.count = count
-        full, rest = divmod(count, config.batch_size)
-        self.batches = [(config.batch_size, full)] + ([(rest, 1)] if rest else [])
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.epoch_rates = schedule.learning_rates(
-            lr=config.lr,
-            lr_scaling=config.lr_scaling,
-            batch_size=config.batch_size,
-            base_batch_size=config.base_batch_size,
-            warmup_epochs=config.warmup_epochs,
-            decay=config.decay,
-            epochs=config.epochs,
-            steps_per_epoch=full + bool(rest),
-        )
-        self.memory = 0
-        if self.stream:
-            torch.backends.cudnn.deterministic = True  # one seed, one result, alone or beside other runs
-            torch.cuda.synchronize(device)
-            torch.cuda.reset_peak_memory_stats(device)
-            before = torch.cuda.memory_allocated(device)
-        with self._on_stream():
-            self._allocate()
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self.measured: list[tuple[float, float, float]] = []  # per epoch: train loss, test loss, test accuracy
-        self.train_seconds = self.eval_seconds = 0.0
-        self.neighbours: list[int] = []  # runs on the device after each epoch
-        if self.stream and step != "eager":
-            self._capture()
-            self.memory = torch.cuda.max_memory_allocated(device) - before
-
-    def _allocate(self) -> None:
-        config, device = self.config, self.device
-        network = models.initialize(
-            config.arch, self.data.num_classes, self.data.channels, config.bn_workers, config.seed
-        )
-        if device.type == "cpu":
-            network = with_fast_gradients(network)
-        layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
-        self.network = network.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
-        self.program = _program(self.step, self.network, config)
-        rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
-        self.place = Place.start(self.count, rates)
-        self.outcome = torch.zeros(3, dtype=torch.float64, device=device)
-
-    # -- the step and the evaluation, the same tensor code everywhere ------------------------------------------------
-
-    def _step(self, size: int) -> None:
-        self.program.step(size, self.train, self.place)
-
-    @torch.no_grad()
-    def _evaluate(self) -> None:
-        total = len(self.data.test_labels)
-        self.outcome[0] = self.place.loss_sum / self.count
-        self.outcome[1:] = 0.0
-        for start in range(0, total, EVAL_BATCH):
-            stop = min(start + EVAL_BATCH, total)
-            scores = self.program.evaluate(self.test, start, stop).float()
-            labels = self.test.labels[start:stop]
-            self.outcome[1] += models.loss(scores, labels).double() * ((stop - start) / total)
-            self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total
-        self.place.loss_sum.zero_()
-        self.place.cursor.zero_()
-
-    def _on_stream(self) -> contextlib.AbstractContextManager:
-        return torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext()
-
-    # -- capture -----------------------------------------------------------------------------------------------------
-
-    def _capture(self) -> None:
-        """Warm up, capture one graph per batch size and one for evaluation, and put the initial state back."""
-        with self._on_stream():
-            self._load_draws(0)
-            initial = [tensor.clone() for tensor in self._state()]
-            for size, _ in self.batches:
-                for _ in range(2):
-                    self._step(size)
-                    self.place.cursor.zero_()
-            self._evaluate()
-        torch.cuda.synchronize(self.device)
-        pool = torch.cuda.graph_pool_handle()
-        for name in [*(size for size, _ in self.batches), 0]:
-            self.program.forget_gradients()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
-                self._step(name) if name else self._evaluate()
-            self.graphs[name] = graph
-        with self._on_stream(), torch.no_grad():
-            state = self._state()  # with what the first step made, such as momenta, which start from zero
-            for tensor, value in zip(state, initial + [None] * (len(state) - len(initial)), strict=True):
-                tensor.zero_() if value is None else tensor.copy_(value)
-        torch.cuda.synchronize(self.device)
-
-    def _state(self) -> list[torch.Tensor]:
-        return [self.place.cursor, self.place.updates, self.place.loss_sum, *self.program.state()]
-
-    # -- driving -----------------------------------------------------------------------------------------------------
-
-    def _load_draws(self, epoch: int) -> None:
-        augment, pad = default_augment(self.data.name)
-        if self.config.augment != "default":
-            augment = self.config.augment
-        draw = draw_epoch(self.count, self.config.seed, epoch, augment, pad)
-        for target, values in (
-            (self.place.order, draw.order),
-            (self.place.dy, draw.dy),
-            (self.place.dx, draw.dx),
-            (self.place.flip, draw.flip),
-        ):
-            host = torch.from_numpy(values)
-            target.copy_(host.pin_memory() if self.stream else host, non_blocking=True)
-
-    def steps(self) -> Iterator[int | None]:
-        """Train to the end; yields an epoch's number once it is read, and None when another run may have its turn."""
-        try:
-            yield from self._epochs()
-        finally:
-            if self.stream:  # what is still enqueued must not outlive the run's memory
-                self.stream.synchronize()
-
-    def _epochs(self) -> Iterator[int | None]:
-        pending: list[tuple[list[Mark], torch.Tensor]] = []
-        bursts: list[Mark] = []
-        for epoch in range(self.config.epochs):
-            with self._on_stream():
-                self._load_draws(epoch)
-                marks = [Mark(self.device)]
-            for size, repeats in self.batches:
-                for start in range(0, repeats, BURST):
-                    bursts.append(self._launch(size, min(BURST, repeats - start)))
-                    while len(bursts) > 2:
-                        if bursts[0].passed():
-                            bursts.pop(0)
-                        else:
-                            yield None
-            marks += [bursts[-1], self._launch(0)]
-            with self._on_stream():
-                outcome = torch.empty(3, dtype=torch.float64, pin_memory=self.stream is not None)
-                outcome.copy_(self.outcome, non_blocking=True)
-                marks.append(Mark(self.device))
-            pending.append((marks, outcome))
-            # On CUDA the next epoch is enqueued before this one is read, so that the device never waits for the host.
-            while len(pending) > (1 if self.stream and epoch + 1 < self.config.epochs else 0):
-                while not pending[0][0][-1].passed():
-                    yield None
-                self._read(*pending.pop(0))
-                yield len(self.measured)
-                if self.diverged:
-                    return
-
-    def _launch(self, name: int, repeats: int = 1) -> Mark:
-        """Enqueue steps of one batch size, or the evaluation (0), and mark their end."""
-        with self._on_stream():
-            for _ in range(repeats):
-                if name in self.graphs:
-                    self.graphs[name].replay()
-                elif name:
-                    self._step(name)
-                else:
-                    self._evaluate()
-            return Mark(self.device)
-
-    def _read(self, marks: Sequence[Mark], outcome: torch.Tensor) -> None:
-        train_loss, test_loss, accuracy = outcome.tolist()
-        self.measured.append((train_loss, test_loss, accuracy))
-        self.train_seconds += marks[0].until(marks[1])
-        self.eval_seconds += marks[1].until(marks[2])
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the training loss stopped being finite."""
-        return bool(self.measured) and not math.isfinite(self.measured[-1][0])
-
-    def result(self) -> xr.Dataset:
-        """Return the finished run as a Dataset; epochs after a divergence are NaN."""
-        config, done = self.config, len(self.measured)
-        rows = np.full((config.epochs, 3), np.nan)
-        rows[:done] = self.measured
-        rates = self.epoch_rates.reshape(config.epochs, -1)[:, -1].copy()
-        rates[done:] = np.nan
-        memory = self.memory or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        run = {
-            **config.as_dict(),
-            "key": config.key,
-            "diverged": self.diverged,
-            "images_per_second": done * self.count / self.train_seconds,
-            "seconds": self.train_seconds + self.eval_seconds,
-            "peak_memory_bytes": int(memory),
-            "concurrent_runs": float(np.mean(self.neighbours or [1])),
-            "parameters": sum(p.numel() for p in self.network.parameters()),
-            "training_examples": self.count,
-            "test_examples": len(self.data.test_labels),
-            **results.provenance(
-                torch_version=str(torch.__version__),
-                device=device_name(self.device),
-                engine=self.step,
-                data_fingerprint=self.data.fingerprint,
-            ),
-        }
-        names = ("train_loss", "test_loss", "test_accuracy")
-        return results.run_dataset(run, {**dict(zip(names, rows.T, strict=True)), "learning_rate": rates})
-
-
-def _program(step: str, network: torch.nn.Module, config: RunConfig) -> EagerNetwork | FusedNetwork:
-    if step != "fused":
-        return EagerNetwork(network, config)
-    from dolb.training.fused import FusedNetwork  # needs Triton, which a machine without a GPU may lack
-
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    return FusedNetwork(network, config.bn_workers, dtype, config.momentum, config.weight_decay, config.label_smoothing)
 
 
 def fastest_step(device: torch.device) -> str:
@@ -288,6 +58,95 @@ def on_device(data: ImageData, device: torch.device) -> tuple[DeviceImages, Devi
     return train, test
 
 
+class _Pack:
+    """The runs in flight on one device, and the config that comes next."""
+
+    def __init__(
+        self,
+        configs: Iterable[RunConfig],
+        data: ImageData,
+        device: torch.device,
+        step: str,
+        at_once: int | None,
+        memory_limit: float,
+        cap: Callable[[float], None],
+    ):
+        self.waiting, self.data, self.device, self.step, self.at_once = iter(configs), data, device, step, at_once
+        self.limit, self.cap = memory_limit, cap
+        self.images: tuple[DeviceImages, DeviceImages] | None = None
+        self.active: list[tuple[Run, Iterator[int | None]]] = []
+        self.next: RunConfig | None = None
+        self.too_many = math.inf  # so many runs in flight left too little memory for the next
+        self.changed = True  # since the next one was last tried
+        self.measured: dict[packing.Shape, float] = {}
+        self.told: set[packing.Shape] = set()  # of these the user knows that they wait for memory
+
+    def fill(self, stop: Callable[[], bool]) -> None:
+        """Start runs for as long as there is room for the next."""
+        while self.changed and self._taken() < 1 and not stop():
+            self.next = self.next or next(self.waiting, None)
+            if self.next is None:
+                return
+            self.changed = self._has_room(self.next) and self._start(self.next)
+
+    def remove(self, run: Run) -> None:
+        """Take out a run that has ended."""
+        self.active = [(other, steps) for other, steps in self.active if other is not run]
+        self.changed = True
+
+    def _taken(self) -> Fraction:
+        return sum((packing.share(run.config, self.at_once) for run, _ in self.active), Fraction())
+
+    def _has_room(self, config: RunConfig) -> bool:
+        if not self.active:
+            release_memory(self.device)
+            return True
+        if self._taken() + packing.share(config, self.at_once) > 1 or len(self.active) >= self.too_many:
+            return False
+        need = packing.predicted_need(config, self.measured)
+        if packing.fits(need, memory_in_use(self.device)[0], self.limit):
+            return True
+        release_memory(self.device)
+        used, _ = memory_in_use(self.device)
+        if packing.fits(need, used, self.limit):
+            return True
+        if need is not None:
+            self._tell_it_waits(config, need, used)
+        return False
+
+    def _start(self, config: RunConfig) -> bool:
+        """Start a run; if the device's memory does not suffice, put it off until fewer are in flight."""
+        self.images = self.images or on_device(self.data, self.device)  # not before: others may hold all the runs
+        used, _ = memory_in_use(self.device)
+        need = packing.predicted_need(config, self.measured)
+        self.cap(self.limit)
+        try:
+            run = Run(config, self.data, *self.images, self.device, self.step)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if not self.active:
+                lack = packing.lack_of_memory(config, need, used, self.limit)
+                raise DeviceMemoryError(f"{lack}, with no other run of this sweep beside it") from error
+        else:
+            shape = packing.shape(config)
+            self.measured[shape] = max(run.reserved, self.measured.get(shape, 0))
+            self.active.append((run, run.steps()))
+            self.next, self.too_many = None, math.inf
+            return True
+        # The failed run's memory is free only out here, where the error that names its frames is gone.
+        release_memory(self.device)
+        self.too_many = len(self.active)
+        self._tell_it_waits(config, need, used)
+        return False
+
+    def _tell_it_waits(self, config: RunConfig, need: float | None, used: float) -> None:
+        if packing.shape(config) not in self.told:
+            self.told.add(packing.shape(config))
+            lack = packing.lack_of_memory(config, need, used, self.limit)
+            tqdm.write(f"notice: {lack}; such runs wait until fewer than {len(self.active)} are in flight")
+
+
 Watcher = Callable[[Run, int], None]
 
 
@@ -296,47 +155,54 @@ def train_many(
     data: ImageData,
     device: torch.device,
     *,
-    at_once: int = 1,
+    at_once: int | None = None,
     step: str | None = None,
+    memory_limit: float | None = None,
     watch: Watcher = lambda run, epoch: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
-    """Train runs on one device, ``at_once`` at a time, and yield each as it ends.
+    """Train runs on one device, several at a time, and yield each as it ends.
 
+    ``at_once`` is how many at most; by default one on a CPU, and on CUDA as many as ``packing`` knows to be best.
     ``step`` is one of ``STEPS``, by default the device's fastest.
+    ``memory_limit`` is how many bytes of a GPU may be in use, whoever uses them, at most and by default 90% of all. A
+    run is started only if it fits by what earlier ones took, and waits, with a notice, where it does not after all.
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is abandoned.
     """
     step = fastest_step(device) if step is None else step
     if step not in STEPS or (step == "graph" and device.type == "cpu"):
         raise ValueError(f"step {step!r} is not known on {device}; accepted: {', '.join(STEPS)} (graph on CUDA only)")
-    images: tuple[DeviceImages, DeviceImages] | None = None
-    waiting = iter(configs)
-    active: list[tuple[Run, Iterator[int | None]]] = []
-    while True:
-        while len(active) < at_once and not stop() and (config := next(waiting, None)) is not None:
-            images = images or on_device(data, device)  # not before there is a run: others may hold them all
-            run = Run(config, data, *images, device, step)
-            active.append((run, run.steps()))
-        if not active:
-            return
-        for run, steps in list(active):
-            try:
-                if stop() and len(run.measured) < run.config.epochs:
-                    raise RunAbandoned
-                epoch = next(steps)
-                if epoch is not None:
-                    run.neighbours.append(len(active))
-                    watch(run, epoch)
-            except StopIteration:
-                active.remove((run, steps))
-                yield run.config, run.result()
-            except RunAbandoned:
-                active.remove((run, steps))
-                steps.close()  # type: ignore[attr-defined]
-                yield run.config, None
-        if device.type == "cuda":
-            time.sleep(2e-5)
+    if at_once is None and device.type == "cpu":
+        at_once = 1
+    limit = packing.DEVICE_SHARE * memory_in_use(device)[1]
+    limit = limit if memory_limit is None else min(limit, memory_limit)
+    with memory_cap(device) as cap:
+        pack = _Pack(configs, data, device, step, at_once, limit, cap)
+        while True:
+            pack.fill(stop)
+            if not pack.active:
+                if pack.next is not None:  # stopped as it waited
+                    yield pack.next, None
+                return
+            for run, steps in list(pack.active):
+                try:
+                    if stop() and len(run.measured) < run.config.epochs:
+                        raise RunAbandoned
+                    epoch = next(steps)
+                    if epoch is not None:
+                        run.neighbours.append(len(pack.active))
+                        watch(run, epoch)
+                except StopIteration:
+                    pack.remove(run)
+                    yield run.config, run.result()
+                except RunAbandoned:
+                    pack.remove(run)
+                    steps.close()  # type: ignore[attr-defined]
+                    yield run.config, None
+            del run, steps  # an ended run's memory is free only once nothing names it
+            if device.type == "cuda":
+                time.sleep(2e-5)
 
 
 def train(config: RunConfig, data: ImageData, device: str = "cpu", *, step: str | None = None) -> xr.Dataset:

@@ -1,7 +1,8 @@
 """Sweeps: many runs, computing only what the store lacks.
 
 A sweep may be killed and started again, stopped by a time limit, or run by several processes on one store: what is
-finished is found by its key and never done twice.
+finished is found by its key and never done twice. The store is all there is to it: on another machine, with the store
+copied there in any state, the same call goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tqdm.auto import tqdm
 from dolb import data as datasets
 from dolb import results
 from dolb.results import RunStore
-from dolb.training import engine, workers
+from dolb.training import engine, packing, workers
 from dolb.training.config import RunConfig
 
 POLL_SECONDS = 0.5
@@ -33,6 +34,7 @@ def sweep(
     data_dir: str | Path | None = None,
     subsets: Mapping[str, np.ndarray] | None = None,
     at_once: int | None = None,
+    memory_limit: float | None = None,
     time_limit: float | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
@@ -49,13 +51,17 @@ def sweep(
     subsets
         Name to boolean mask, for configs whose ``subset`` is not ``full``.
     at_once
-        Runs at a time; unless given, 8 that share the device on CUDA, and one to a core on a CPU, in as many processes.
+        Runs at a time. Unless given, as many share a GPU as are best for their network and batch size, fewer where its
+        memory does not suffice; on a CPU one to a core, in as many processes.
+    memory_limit
+        Bytes of a GPU that may be in use, by any process; at most, and unless given, 90% of what it has.
     time_limit
         Seconds after which the sweep stops by itself. A run that cannot end in time is put back at once. What is
         unfinished is counted in the Dataset's attribute ``unfinished``; a later call goes on from there.
     """
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once must be at least 1, got {at_once}")
+    for name, value in (("at_once", at_once), ("memory_limit", memory_limit)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
     deadline = time.monotonic() + time_limit if time_limit is not None else None
     where = engine.resolve_device(device)
     wanted = {config.key: config for config in configs}
@@ -90,7 +96,8 @@ def sweep(
                 lacked = [config for _, lacking in todo for config in lacking]
                 stack.enter_context(workers.helping(helpers, {"configs": lacked, "time_limit": time_limit, **orders}))
         for data, lacking in todo:
-            done = _fill(runs, lacking, data, where, at_once or 8 if where.type == "cuda" else 1, deadline, bar)
+            pack = at_once if where.type == "cuda" else 1
+            done = _fill(runs, lacking, data, where, pack, memory_limit, deadline, bar)
             found |= {ds["key"].item(): ds for ds in done}
         for key in wanted.keys() - found.keys():  # what others ended as time ran out
             if (ds := runs.get(key)) is not None:
@@ -114,7 +121,8 @@ def _fill(
     lacking: Sequence[RunConfig],
     data: datasets.ImageData,
     device: engine.torch.device,
-    at_once: int,
+    at_once: int | None,
+    memory_limit: float | None,
     deadline: float | None,
     bar: _ProgressBar,
 ) -> list[xr.Dataset]:
@@ -136,7 +144,7 @@ def _fill(
             bar.put_back(config, epoch)
             raise engine.RunAbandoned
 
-    waiting = list(lacking)
+    waiting = packing.in_packs(lacking)
     claims: dict[str, contextlib.ExitStack] = {}
 
     def claimed() -> Iterator[RunConfig]:
@@ -160,7 +168,10 @@ def _fill(
     try:
         while waiting and not late():
             before = len(waiting)
-            for config, ds in engine.train_many(claimed(), data, device, at_once=at_once, watch=watch, stop=late):
+            ended = engine.train_many(
+                claimed(), data, device, at_once=at_once, memory_limit=memory_limit, watch=watch, stop=late
+            )
+            for config, ds in ended:
                 if ds is not None:
                     runs.put(ds)
                     done.append(ds)

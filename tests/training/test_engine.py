@@ -184,6 +184,8 @@ def test_a_result_follows_the_schema_and_says_what_was_run(digits):
     assert ds["parameters"].item() == sum(p.numel() for p in models.build("smallnet-4", 10, 1).parameters())
     assert (ds["engine"].item(), ds["concurrent_runs"].item()) == ("eager", 1.0)
     assert ds["seconds"].item() > 0
+    weights = 4 * ds["parameters"].item()  # bytes, in fp32
+    assert ds["peak_host_memory_bytes"].item() == ds["peak_memory_bytes"].item() > weights + digits.train_images.nbytes
     assert 400 / ds["seconds"].item() <= ds["images_per_second"].item()
 
 

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from dolb import data
 from dolb.data import ImageData
-from dolb.training import engine
+from dolb.training import engine, packing
 from dolb.training.config import RunConfig
+from dolb.training.device import DeviceMemoryError, memory_in_use, release_memory
+from dolb.training.sweep import sweep
 
 pytestmark = [
     pytest.mark.gpu,
@@ -103,3 +106,98 @@ def test_a_run_learns_in_either_precision(images, precision):
 def test_peak_memory_of_a_run_is_recorded(images):
     small, large = (engine.train(config(batch_size=b, epochs=1), images, "cuda") for b in (64, 512))
     assert 0 < small["peak_memory_bytes"].item() < large["peak_memory_bytes"].item()
+    assert small["peak_host_memory_bytes"].item() > images.train_images.nbytes
+
+
+def test_an_eager_step_on_the_gpu_has_its_memory_measured_too(images):
+    ds = engine.train(config(epochs=1), images, "cuda", step="eager")
+    weights_and_gradients = 2 * 4 * ds["parameters"].item()  # bytes, in fp32
+    assert weights_and_gradients < ds["peak_memory_bytes"].item() < ds["peak_host_memory_bytes"].item()
+
+
+# Memory. A run may hold less than it took at its peak, so that a limit for two and a half runs may hold three or four.
+
+
+CUDA = torch.device("cuda")
+SIX = [config(seed=seed, epochs=8) for seed in range(6)]
+
+
+def limit_for(count: float, run: RunConfig, images: ImageData) -> float:
+    """Return the bytes in use under which so many runs like this one can start, by what one of them takes here."""
+    train, test = engine.on_device(images, CUDA)
+    for _ in range(2):  # the second takes what a run takes; with the first, libraries have been loaded
+        need = engine.Run(run, images, train, test, CUDA, engine.fastest_step(CUDA)).reserved
+        release_memory(CUDA)
+    return memory_in_use(CUDA)[0] + count * need
+
+
+class Watching:
+    """Notes, after every epoch, how many runs are in flight and how much of the device is in use."""
+
+    def __init__(self):
+        self.together, self.most_bytes = 0, 0.0
+
+    def __call__(self, run: engine.Run, epoch: int) -> None:
+        self.together = max(self.together, run.neighbours[-1])
+        self.most_bytes = max(self.most_bytes, memory_in_use(run.device)[0])
+
+
+def test_where_memory_is_short_fewer_runs_share_the_device_and_a_notice_says_so(images, capsys):
+    limit, watch = limit_for(2.5, SIX[0], images), Watching()
+    packed = dict(engine.train_many(SIX, images, CUDA, at_once=6, memory_limit=limit, watch=watch))
+    assert set(packed) == set(SIX)
+    assert 2 <= watch.together < 6
+    told = capsys.readouterr().out
+    assert told.count("notice: resnet18 at batch size 128 needs") == 1
+    assert "such runs wait until fewer than" in told
+    for run in (SIX[0], SIX[5]):
+        np.testing.assert_array_equal(packed[run]["train_loss"], engine.train(run, images, "cuda")["train_loss"])
+
+
+def test_a_run_refused_memory_by_the_device_is_done_in_a_smaller_pack(images, capsys, monkeypatch):
+    """With a plan that takes every run for small, the cap on torch's memory is what refuses, in a run's first steps."""
+    limit, watch = limit_for(2.5, SIX[0], images), Watching()
+    monkeypatch.setattr(packing, "predicted_need", lambda config, measured: 1.0)
+    packed = dict(engine.train_many(SIX, images, CUDA, at_once=6, memory_limit=limit, watch=watch))
+    assert set(packed) == set(SIX)
+    assert 1 <= watch.together < 6
+    assert "such runs wait until fewer than" in capsys.readouterr().out
+    assert all(np.isfinite(ds["train_loss"]).all() for ds in packed.values())
+
+
+def test_a_run_too_large_for_the_device_is_an_error_and_leaves_the_device_usable(images):
+    limit = limit_for(0.4, SIX[0], images)
+    with pytest.raises(DeviceMemoryError, match=r"resnet18 at batch size 128 needs .* GiB of device memory"):
+        dict(engine.train_many(SIX, images, CUDA, memory_limit=limit))
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    assert torch.cuda.get_per_process_memory_fraction() == pytest.approx(1.0)
+    assert np.isfinite(engine.train(SIX[0], images, "cuda")["train_loss"]).all()
+
+
+def test_a_sweep_short_of_memory_finishes_every_run(tmp_path, capsys):
+    configs = [config(data="digits", seed=seed) for seed in range(6)]
+    limit = limit_for(2.5, configs[0], data.load("digits"))
+    ds = sweep(configs, store=tmp_path, device="cuda", memory_limit=limit, progress=False)
+    assert (ds.sizes["run"], ds.attrs["unfinished"]) == (6, 0)
+    assert 1 < ds["concurrent_runs"].max().item() < 6
+    assert "notice: resnet18 at batch size 128 needs" in capsys.readouterr().out
+
+
+def test_a_pack_leaves_a_tenth_of_the_device_free(images):
+    watch = Watching()
+    large = [config(seed=seed, batch_size=1000) for seed in range(8)]
+    assert len(dict(engine.train_many(large, images, CUDA, at_once=8, watch=watch))) == 8
+    assert watch.together > 1
+    assert watch.most_bytes <= 0.9 * memory_in_use(CUDA)[1]
+
+
+def test_ended_runs_give_their_memory_back(images):
+    """Streams keep their workspaces for the next run on them; these are small beside what a run takes."""
+    large = config(epochs=1, batch_size=1000)
+    one = engine.train(large, images, "cuda")["peak_memory_bytes"].item()
+    release_memory(CUDA)
+    before = torch.cuda.memory_reserved(CUDA)
+    for _ in range(3):
+        engine.train(large, images, "cuda")
+    release_memory(CUDA)
+    assert torch.cuda.memory_reserved(CUDA) - before < one

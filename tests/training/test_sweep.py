@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,13 @@ def test_a_larger_sweep_computes_only_what_is_new(tmp_path, trainings):
     run(grid(4), tmp_path)
     assert trainings == [each.key for each in grid(4)]
     assert {key: state for key, state in states(tmp_path).items() if key in before} == before
+
+
+def test_runs_of_like_cost_are_started_together_the_longest_first(tmp_path, trainings):
+    mixed = [config(batch_size=size, seed=seed) for seed in range(2) for size in (128, 32)]
+    ds = run(mixed, tmp_path)
+    assert trainings == [config(batch_size=size, seed=seed).key for size in (32, 128) for seed in range(2)]
+    assert ds["key"].values.tolist() == [each.key for each in mixed]
 
 
 def test_configs_with_one_key_are_one_run(tmp_path, trainings):
@@ -311,6 +319,40 @@ def test_a_sweep_killed_again_and_again_ends_like_one_never_killed(tmp_path, sta
     assert kills >= 1
     assert_same_bits(results.load(tmp_path / "killed.nc"), results.load(tmp_path / "reference.nc"))
     assert not list(store.glob("*.aside-*"))  # a file was whole or not there, whenever the kill came
+
+
+def test_a_sweep_killed_and_moved_with_its_store_goes_on_there_and_repeats_nothing(tmp_path, start: Start):
+    configs, here, there = grid(6, epochs=4), tmp_path / "here", tmp_path / "another" / "machine"
+    process = start(configs, here, tmp_path / "first.nc")
+    wait_until(lambda: len(states(here)) >= 2)
+    process.kill()
+    process.join()
+    finished = {path.name: path.read_bytes() for path in here.glob("*.nc")}
+    assert 2 <= len(finished) < 6
+    assert list((here / "locks").iterdir())  # copied along, and held by nobody there
+    shutil.copytree(here, there)
+    shutil.rmtree(here)
+    moved = start(configs, there, tmp_path / "second.nc")
+    moved.join()
+    assert moved.exitcode == 0
+    lacking = {f"{each.key}.nc" for each in configs} - finished.keys()
+    assert sorted(f"{key}.nc" for key in computed(tmp_path / "second.nc")) == sorted(lacking)
+    assert {name: (there / name).read_bytes() for name in finished} == finished
+    assert_same_bits(results.load(tmp_path / "second.nc"), run(configs, None))
+    assert not here.exists()
+
+
+def test_a_store_copied_while_a_run_was_written_does_that_run_again(tmp_path, trainings):
+    """A copy may catch a file half there; a sweep's own kill cannot leave one."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    first = run(grid(3), here)
+    shutil.copytree(here, there)
+    half = there / f"{grid(3)[2].key}.nc"
+    half.write_bytes(half.read_bytes()[:1000])
+    (there / f".{half.name}.temporary").write_bytes(b"what a write had begun")
+    trainings.clear()
+    assert_same_bits(run(grid(3), there), first)
+    assert trainings == [half.stem]
 
 
 def test_two_processes_share_a_store_and_do_every_run_once(tmp_path, start: Start):

@@ -1,0 +1,274 @@
+"""One run in flight on a device: its state, its step, eager or captured as a CUDA graph, and what it has measured.
+
+Everything a step needs is on the device before the epoch starts: the images, the epoch's order and augmentation draws,
+the rate of every update. A step reads its place from a counter on the device, so on CUDA a whole step is one graph
+launch. There are two steps: torch's own operations (``eager``, the reference, and ``graph``, the same captured), and
+``fused``, which computes the same with fewer and larger kernels and is always captured on CUDA.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import xarray as xr
+
+from dolb import models, results
+from dolb.augment import DeviceImages, default_augment, draw_epoch
+from dolb.data import ImageData
+from dolb.training import schedule
+from dolb.training.config import RunConfig
+from dolb.training.convolution import with_fast_gradients
+from dolb.training.device import Mark, device_name
+from dolb.training.eager import EagerNetwork
+from dolb.training.place import Place
+
+if TYPE_CHECKING:
+    from dolb.training.fused import FusedNetwork
+
+BURST = 16  # steps enqueued on one stream before the next stream gets its turn
+EVAL_BATCH = 5000
+
+
+class Run:
+    """One run in flight on one device: its state, its step, and what it has measured."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: ImageData,
+        train: DeviceImages,
+        test: DeviceImages,
+        device: torch.device,
+        step: str,
+    ):
+        self.config, self.data, self.train, self.test, self.device = config, data, train, test, device
+        self.step = step
+        count = len(data.train_labels)
+        if config.batch_size > count:
+            raise ValueError(
+                f"batch_size {config.batch_size} is larger than the {count} training examples of {data.name}"
+            )
+        self.count = count
+        full, rest = divmod(count, config.batch_size)
+        self.batches = [(config.batch_size, full)] + ([(rest, 1)] if rest else [])
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.epoch_rates = schedule.learning_rates(
+            lr=config.lr,
+            lr_scaling=config.lr_scaling,
+            batch_size=config.batch_size,
+            base_batch_size=config.base_batch_size,
+            warmup_epochs=config.warmup_epochs,
+            decay=config.decay,
+            epochs=config.epochs,
+            steps_per_epoch=full + bool(rest),
+        )
+        self.memory = self.reserved = 0  # bytes of the device: peak in use by tensors, peak taken from it for them
+        if self.stream:
+            torch.backends.cudnn.deterministic = True  # one seed, one result, alone or beside other runs
+            torch.cuda.synchronize(device)
+            torch.cuda.empty_cache()  # what ended runs left behind must not hide what this one takes
+            torch.cuda.reset_peak_memory_stats(device)
+            used, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+        with self._on_stream():
+            self._allocate()
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.measured: list[tuple[float, float, float]] = []  # per epoch: train loss, test loss, test accuracy
+        self.train_seconds = self.eval_seconds = 0.0
+        self.neighbours: list[int] = []  # runs on the device after each epoch
+        if self.stream:  # from here on it needs no more: its first steps and its evaluation have been done
+            self._prepare()
+            self.memory = torch.cuda.max_memory_allocated(device) - used
+            self.reserved = torch.cuda.max_memory_reserved(device) - reserved
+
+    def _allocate(self) -> None:
+        config, device = self.config, self.device
+        network = models.initialize(
+            config.arch, self.data.num_classes, self.data.channels, config.bn_workers, config.seed
+        )
+        if device.type == "cpu":
+            network = with_fast_gradients(network)
+        layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        self.network = network.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
+        self.program = _program(self.step, self.network, config)
+        rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
+        self.place = Place.start(self.count, rates)
+        self.outcome = torch.zeros(3, dtype=torch.float64, device=device)
+
+    # -- the step and the evaluation, the same tensor code everywhere ------------------------------------------------
+
+    def _step(self, size: int) -> None:
+        self.program.step(size, self.train, self.place)
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        total = len(self.data.test_labels)
+        self.outcome[0] = self.place.loss_sum / self.count
+        self.outcome[1:] = 0.0
+        for start in range(0, total, EVAL_BATCH):
+            stop = min(start + EVAL_BATCH, total)
+            scores = self.program.evaluate(self.test, start, stop).float()
+            labels = self.test.labels[start:stop]
+            self.outcome[1] += models.loss(scores, labels).double() * ((stop - start) / total)
+            self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total
+        self.place.loss_sum.zero_()
+        self.place.cursor.zero_()
+
+    def _on_stream(self) -> contextlib.AbstractContextManager:
+        return torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext()
+
+    # -- capture -----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Do first steps and an evaluation, capture them unless the step is eager, and put the initial state back."""
+        with self._on_stream():
+            self._load_draws(0)
+            initial = [tensor.clone() for tensor in self._state()]
+            for size, _ in self.batches:
+                for _ in range(2):
+                    self._step(size)
+                    self.place.cursor.zero_()
+            self._evaluate()
+        torch.cuda.synchronize(self.device)
+        if self.step != "eager":
+            with self._on_stream():  # a capture that fails would leave its stream behind as the current one
+                self._capture()
+        with self._on_stream(), torch.no_grad():
+            state = self._state()  # with what the first step made, such as momenta, which start from zero
+            for tensor, value in zip(state, initial + [None] * (len(state) - len(initial)), strict=True):
+                tensor.zero_() if value is None else tensor.copy_(value)
+        torch.cuda.synchronize(self.device)
+
+    def _capture(self) -> None:
+        """Capture one graph per batch size and one for evaluation."""
+        pool = torch.cuda.graph_pool_handle()
+        for name in [*(size for size, _ in self.batches), 0]:
+            self.program.forget_gradients()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
+                self._step(name) if name else self._evaluate()
+            self.graphs[name] = graph
+
+    def _state(self) -> list[torch.Tensor]:
+        return [self.place.cursor, self.place.updates, self.place.loss_sum, *self.program.state()]
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+
+    def _load_draws(self, epoch: int) -> None:
+        augment, pad = default_augment(self.data.name)
+        if self.config.augment != "default":
+            augment = self.config.augment
+        draw = draw_epoch(self.count, self.config.seed, epoch, augment, pad)
+        for target, values in (
+            (self.place.order, draw.order),
+            (self.place.dy, draw.dy),
+            (self.place.dx, draw.dx),
+            (self.place.flip, draw.flip),
+        ):
+            host = torch.from_numpy(values)
+            target.copy_(host.pin_memory() if self.stream else host, non_blocking=True)
+
+    def steps(self) -> Iterator[int | None]:
+        """Train to the end; yields an epoch's number once it is read, and None when another run may have its turn."""
+        try:
+            yield from self._epochs()
+        finally:
+            if self.stream:  # what is still enqueued must not outlive the run's memory
+                self.stream.synchronize()
+
+    def _epochs(self) -> Iterator[int | None]:
+        pending: list[tuple[list[Mark], torch.Tensor]] = []
+        bursts: list[Mark] = []
+        for epoch in range(self.config.epochs):
+            with self._on_stream():
+                self._load_draws(epoch)
+                marks = [Mark(self.device)]
+            for size, repeats in self.batches:
+                for start in range(0, repeats, BURST):
+                    bursts.append(self._launch(size, min(BURST, repeats - start)))
+                    while len(bursts) > 2:
+                        if bursts[0].passed():
+                            bursts.pop(0)
+                        else:
+                            yield None
+            marks += [bursts[-1], self._launch(0)]
+            with self._on_stream():
+                outcome = torch.empty(3, dtype=torch.float64, pin_memory=self.stream is not None)
+                outcome.copy_(self.outcome, non_blocking=True)
+                marks.append(Mark(self.device))
+            pending.append((marks, outcome))
+            # On CUDA the next epoch is enqueued before this one is read, so that the device never waits for the host.
+            while len(pending) > (1 if self.stream and epoch + 1 < self.config.epochs else 0):
+                while not pending[0][0][-1].passed():
+                    yield None
+                self._read(*pending.pop(0))
+                yield len(self.measured)
+                if self.diverged:
+                    return
+
+    def _launch(self, name: int, repeats: int = 1) -> Mark:
+        """Enqueue steps of one batch size, or the evaluation (0), and mark their end."""
+        with self._on_stream():
+            for _ in range(repeats):
+                if name in self.graphs:
+                    self.graphs[name].replay()
+                elif name:
+                    self._step(name)
+                else:
+                    self._evaluate()
+            return Mark(self.device)
+
+    def _read(self, marks: Sequence[Mark], outcome: torch.Tensor) -> None:
+        train_loss, test_loss, accuracy = outcome.tolist()
+        self.measured.append((train_loss, test_loss, accuracy))
+        self.train_seconds += marks[0].until(marks[1])
+        self.eval_seconds += marks[1].until(marks[2])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the training loss stopped being finite."""
+        return bool(self.measured) and not math.isfinite(self.measured[-1][0])
+
+    def result(self) -> xr.Dataset:
+        """Return the finished run as a Dataset; epochs after a divergence are NaN."""
+        config, done = self.config, len(self.measured)
+        rows = np.full((config.epochs, 3), np.nan)
+        rows[:done] = self.measured
+        rates = self.epoch_rates.reshape(config.epochs, -1)[:, -1].copy()
+        rates[done:] = np.nan
+        host_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        run = {
+            **config.as_dict(),
+            "key": config.key,
+            "diverged": self.diverged,
+            "images_per_second": done * self.count / self.train_seconds,
+            "seconds": self.train_seconds + self.eval_seconds,
+            "peak_memory_bytes": self.memory if self.stream else host_memory,
+            "peak_host_memory_bytes": float(host_memory),
+            "concurrent_runs": float(np.mean(self.neighbours or [1])),
+            "parameters": sum(p.numel() for p in self.network.parameters()),
+            "training_examples": self.count,
+            "test_examples": len(self.data.test_labels),
+            **results.provenance(
+                torch_version=str(torch.__version__),
+                device=device_name(self.device),
+                engine=self.step,
+                data_fingerprint=self.data.fingerprint,
+            ),
+        }
+        names = ("train_loss", "test_loss", "test_accuracy")
+        return results.run_dataset(run, {**dict(zip(names, rows.T, strict=True)), "learning_rate": rates})
+
+
+def _program(step: str, network: torch.nn.Module, config: RunConfig) -> EagerNetwork | FusedNetwork:
+    if step != "fused":
+        return EagerNetwork(network, config)
+    from dolb.training.fused import FusedNetwork  # needs Triton, which a machine without a GPU may lack
+
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    return FusedNetwork(network, config.bn_workers, dtype, config.momentum, config.weight_decay, config.label_smoothing)

@@ -1,0 +1,202 @@
+"""Runs that do not fit the device together wait for each other, and only one that does not fit alone is an error.
+
+The runs and their results are real; a CPU has no memory of its own, so what they hold of it is counted here.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from dolb import data, results
+from dolb.data import ImageData
+from dolb.training import engine
+from dolb.training import sweep as sweeping
+from dolb.training.config import RunConfig
+from dolb.training.device import DeviceError, DeviceMemoryError, is_out_of_memory
+
+GIB = 2**30
+CPU = torch.device("cpu")
+MASK = np.arange(1437) < 200  # of the 1437 training digits
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageData:
+    return data.load("digits").subset(MASK, "first-200")
+
+
+def config(**changes) -> RunConfig:
+    return RunConfig(**{"epochs": 2, "batch_size": 64, "lr": 0.05, "subset": "first-200"} | changes)
+
+
+FOUR = [config(seed=seed) for seed in range(4)]
+
+
+class Memory:
+    """A device's memory: every run takes as many bytes as its shape says, for as long as it exists."""
+
+    def __init__(self, size: float):
+        self.size, self.runs = size, weakref.WeakSet()
+        self.most = 0  # runs at a time
+        self.refused = 0
+
+    def in_use(self, device: torch.device) -> tuple[float, float]:
+        return sum(run.reserved for run in self.runs), self.size
+
+    def need(self, config: RunConfig) -> float:
+        return GIB * config.batch_size / 64
+
+
+@pytest.fixture
+def memory(monkeypatch) -> Memory:
+    """Let runs take memory of a device that has 10 GiB of it; 9 GiB are 90% of that."""
+    memory = Memory(10 * GIB)
+
+    class Holding(engine.Run):
+        def __init__(self, config, *args):
+            super().__init__(config, *args)
+            if memory.in_use(CPU)[0] + memory.need(config) > memory.size:
+                memory.refused += 1
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than there is.")
+            self.reserved = memory.need(config)
+            memory.runs.add(self)
+            memory.most = max(memory.most, len(memory.runs))
+
+    monkeypatch.setattr(engine, "Run", Holding)
+    monkeypatch.setattr(engine, "memory_in_use", memory.in_use)
+    return memory
+
+
+def assert_same_bits(one, other) -> None:
+    np.testing.assert_array_equal(one["train_loss"], other["train_loss"])
+
+
+def test_where_memory_suffices_as_many_run_as_are_asked_for(digits, memory, capsys):
+    assert len(dict(engine.train_many(FOUR, digits, CPU, at_once=4))) == 4
+    assert memory.most == 4
+    assert capsys.readouterr().out == ""
+
+
+def test_runs_that_would_not_fit_wait_and_give_what_they_give_alone(digits, memory, capsys):
+    packed = dict(engine.train_many(FOUR, digits, CPU, at_once=4, memory_limit=2.5 * GIB))
+    assert (memory.most, memory.refused) == (2, 0)  # planned: none was started in vain
+    assert capsys.readouterr().out == (
+        "notice: smallnet-4 at batch size 64 needs 1.00 GiB of device memory, and 0.50 GiB of 2.50 GiB allowed are "
+        "free; such runs wait until fewer than 2 are in flight\n"
+    )
+    for run, ds in packed.items():
+        assert_same_bits(ds, engine.train(run, digits))
+    assert list(packed) == FOUR
+
+
+def test_a_tenth_of_the_device_stays_free(digits, memory):
+    ten = [config(seed=seed, epochs=1) for seed in range(10)]
+    assert len(dict(engine.train_many(ten, digits, CPU, at_once=10))) == 10
+    assert memory.most == 9
+
+
+def test_the_limit_cannot_be_raised_above_nine_tenths(digits, memory):
+    ten = [config(seed=seed, epochs=1) for seed in range(10)]
+    assert len(dict(engine.train_many(ten, digits, CPU, at_once=10, memory_limit=10 * GIB))) == 10
+    assert memory.most == 9
+
+
+def test_a_shape_not_measured_yet_starts_alone_and_is_measured_there(digits, memory):
+    together: list[tuple[str, int]] = []
+    mixed = [config(arch=arch, seed=seed) for arch in ("smallnet-4", "smallnet-8") for seed in range(2)]
+
+    def watch(run: engine.Run, epoch: int) -> None:
+        together.append((run.config.arch, len({each.config.arch for each in memory.runs})))
+
+    assert len(dict(engine.train_many(mixed, digits, CPU, at_once=4, watch=watch))) == 4
+    assert {count for _, count in together} == {1}
+    assert memory.most == 2
+
+
+def test_a_larger_batch_is_predicted_from_a_smaller_and_waits_until_it_fits(digits, memory, capsys):
+    mixed = [config(seed=0), config(seed=1), config(seed=2, batch_size=128)]
+    assert len(dict(engine.train_many(mixed, digits, CPU, at_once=3, memory_limit=3.5 * GIB))) == 3
+    assert (memory.most, memory.refused) == (2, 0)
+    assert "batch size 128 needs 2.00 GiB" in capsys.readouterr().out
+
+
+def test_a_run_that_is_refused_memory_after_all_is_done_in_a_smaller_pack(digits, memory, capsys, monkeypatch):
+    """As when another program takes memory in between: the plan sees room for nine, and there is room for two."""
+    monkeypatch.setattr(engine, "memory_in_use", lambda device: (0, 10 * GIB))
+    memory.size = 2.5 * GIB
+    packed = dict(engine.train_many(FOUR, digits, CPU, at_once=4))
+    assert memory.most == 2
+    assert memory.refused >= 1
+    assert capsys.readouterr().out.count("notice: smallnet-4 at batch size 64 needs 1.00 GiB") == 1
+    for run, ds in packed.items():
+        assert_same_bits(ds, engine.train(run, digits))
+    assert len(packed) == 4
+
+
+def test_a_run_that_does_not_fit_alone_is_an_error_with_the_numbers(digits, memory):
+    memory.size = 1.5 * GIB
+    with pytest.raises(DeviceMemoryError, match=r"smallnet-4 at batch size 128 needs 2\.00 GiB .* 1\.35 GiB allowed"):
+        dict(engine.train_many([config(), config(batch_size=128)], digits, CPU, at_once=2))
+    assert issubclass(DeviceMemoryError, DeviceError)  # what the command line tells without a traceback
+
+
+def test_other_errors_of_a_run_are_not_taken_for_a_lack_of_memory(digits, monkeypatch):
+    class Failing(engine.Run):
+        def __init__(self, *args):
+            raise RuntimeError("an illegal instruction was encountered")
+
+    monkeypatch.setattr(engine, "Run", Failing)
+    with pytest.raises(RuntimeError, match="illegal instruction"):
+        dict(engine.train_many(FOUR, digits, CPU))
+
+
+def test_a_stop_gives_back_the_run_that_waits_for_memory(digits, memory):
+    heard: list[int] = []
+    ended = list(
+        engine.train_many(
+            FOUR, digits, CPU, at_once=4, memory_limit=2.5 * GIB, watch=lambda run, epoch: heard.append(epoch),
+            stop=lambda: bool(heard),
+        )
+    )  # fmt: skip
+    assert sorted(run.seed for run, _ in ended) == [0, 1, 2]  # two in flight, and the third that waited
+    assert all(ds is None for _, ds in ended)
+
+
+def test_what_was_finished_before_a_run_too_large_stays_in_the_store(tmp_path, memory):
+    memory.size = 1.5 * GIB
+    options = {"store": tmp_path, "device": "cpu", "subsets": {"first-200": MASK}, "progress": False, "at_once": 1}
+    with pytest.raises(DeviceMemoryError, match="batch size 128"):
+        sweeping.sweep([config(batch_size=128), config()], **options)
+    assert results.RunStore(tmp_path).keys() == [config().key]
+
+
+def test_a_sweep_refuses_a_limit_that_is_none(tmp_path):
+    with pytest.raises(ValueError, match="memory_limit must be at least 1, got 0"):
+        sweeping.sweep([config()], store=tmp_path, device="cpu", memory_limit=0)
+
+
+@pytest.mark.parametrize(
+    ("error", "memory_ran_out"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("FIND was unable to find an engine to execute this computation"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("batch_size 257 is larger than the 256 training examples"), False),
+    ],
+)
+def test_errors_that_mean_a_lack_of_memory_are_known(error, memory_ran_out):
+    assert is_out_of_memory(error) is memory_ran_out
+
+
+def test_a_lack_of_memory_is_known_behind_the_error_of_the_capture_it_broke():
+    with pytest.raises(RuntimeError, match="capture") as raised:  # noqa: PT012 - two errors, one behind the other
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        finally:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    assert is_out_of_memory(raised.value)
