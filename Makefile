@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-gpu horovod lint lock environment clean browser
+.PHONY: help env book pages test test-gpu horovod lint lock environment clean browser compiler
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ clean: ## Remove what was built; .venv, data and the run store stay
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache environment.yml.new
 	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/.stamp: requirements.lock pyproject.toml | $(PY)
+.venv/.stamp: requirements.lock pyproject.toml | $(PY) compiler
 	$(PIP) install -r requirements.lock
 	$(PIP) install --no-deps -e .
 	touch $@
@@ -74,6 +74,17 @@ $(PY):
 	    echo "$(BASE_PYTHON) cannot make virtual environments. On Debian or Ubuntu: sudo apt-get install $(VENV_PACKAGE)" >&2; exit 1; \
 	  fi; }
 	$(BASE_PYTHON) -m venv --clear .venv
+
+# openTSNE has wheels for x86-64 Linux, macOS and Windows; elsewhere pip compiles it.
+compiler:
+	@if [ "$$(uname -s)" = Linux ] && [ "$$(uname -m)" != x86_64 ] && ! { command -v g++ >/dev/null && \
+	  $(BASE_PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; }; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    $(APT) update && $(APT) install -y g++ $(notdir $(BASE_PYTHON))-dev >/dev/null; \
+	  else \
+	    echo "On this machine openTSNE must be compiled. On Debian or Ubuntu: sudo apt-get install g++ $(notdir $(BASE_PYTHON))-dev" >&2; exit 1; \
+	  fi; \
+	fi
 
 # Without a browser the tests that need one are skipped, unless DOLB_REQUIRE names it.
 browser:
