@@ -11,7 +11,7 @@ from dolb.figures.batch_size import (
     batch_size_study,
     preferred_batch_size,
 )
-from dolb.figures.benchmarks import step_speed
+from dolb.figures.benchmarks import engine_speed, step_speed
 from dolb.figures.cost import recommendation, seconds_by_batch_size
 from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
 
@@ -24,6 +24,7 @@ __all__ = [
     "accuracy_by_workers",
     "batch_size_axis",
     "batch_size_study",
+    "engine_speed",
     "preferred_batch_size",
     "recommendation",
     "seconds_by_batch_size",

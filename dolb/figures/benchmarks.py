@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS
+from dolb.figures.style import ABOVE, COLOURS, REPORTED, batch_size_axis, by_depth, picked
 
 
 def step_speed(cells: pd.DataFrame, title: str = "") -> alt.FacetChart:
@@ -45,3 +45,59 @@ def step_speed(cells: pd.DataFrame, title: str = "") -> alt.FacetChart:
     row = alt.Row("panel:N", title=None, sort=list(dict.fromkeys(panels))).header(labelAngle=0, labelAlign="left")
     layers = alt.layer(bars.add_params(program), intervals, labels.encode(x="high:Q", text="label:N"))
     return layers.properties(width=500, height=78).facet(row=row).properties(title=title)
+
+
+def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
+    """Draw images per second against batch size on a GPU, a line per program and a panel per network, under its limits.
+
+    ``cells`` has what `step_speed` wants and, from the roofline, runs_at_once, arithmetic, memory, of_limit. Programs
+    that differ only in how many runs share the device are one line.
+    """
+    cells = cells.assign(kind=cells["program"].str.replace(r"\d+ runs at once", "several runs at once", regex=True))
+    kinds = sorted(dict.fromkeys(cells["kind"]), key=lambda name: name.startswith("dolb"))
+    colours = [*COLOURS[3:6], COLOURS[1], COLOURS[0]] if len(kinds) == 5 else [*COLOURS[3:6], *COLOURS[:3]]
+    kind = alt.selection_point(fields=["kind"], bind="legend", name="program")
+    panels = []
+    for arch in by_depth(cells["arch"]):
+        of_arch = cells[cells["arch"] == arch]
+        sizes = of_arch["batch_size"]
+        base = alt.Chart(of_arch).encode(
+            x=batch_size_axis(sizes),
+            y=alt.Y("images_per_second:Q", title="images per second").scale(type="log"),
+            color=alt.Color("kind:N", title="program (click)", sort=kinds, legend=ABOVE.copy(deep=True)).scale(
+                domain=kinds, range=colours[: len(kinds)]
+            ),
+            opacity=picked(kind),
+        )
+        tooltip = [
+            alt.Tooltip("program:N", title="program"),
+            alt.Tooltip("batch_size:Q", title="batch size", format=",d"),
+            alt.Tooltip("images_per_second:Q", title="images per second", format=",.0f"),
+            alt.Tooltip("low:Q", title="interval from", format=",.0f"),
+            alt.Tooltip("high:Q", title="interval to", format=",.0f"),
+            alt.Tooltip("ratio:Q", title="times the eager loop", format=".1f"),
+            alt.Tooltip("of_limit:Q", title="of the limit", format=".0%"),
+        ]
+        lines = base.mark_line()
+        if not panels:
+            lines = lines.add_params(kind)
+        points = base.mark_point(filled=True, size=70).encode(tooltip=tooltip)
+        limits = of_arch.drop_duplicates("batch_size").melt(
+            ["batch_size"], ["arithmetic", "memory"], var_name="limited", value_name="most"
+        )
+        floor = alt.Chart(limits).encode(
+            x=batch_size_axis(sizes),
+            y=alt.Y("most:Q", title="images per second"),
+            strokeDash=alt.StrokeDash("limited:N", title="at most, by", legend=ABOVE.copy(deep=True)).scale(
+                domain=["arithmetic", "memory"], range=[[2, 3], [8, 4]]
+            ),
+            tooltip=[
+                alt.Tooltip("limited:N", title="limit by"),
+                alt.Tooltip("batch_size:Q", title="batch size", format=",d"),
+                alt.Tooltip("most:Q", title="images per second at most", format=",.0f"),
+            ],
+        )
+        limit = floor.mark_line(color=REPORTED) + floor.mark_tick(color=REPORTED, thickness=2, width=12)
+        wide = len(set(sizes)) > 1
+        panels.append((lines + points + limit).properties(width=430 if wide else 120, height=320, title=arch))
+    return alt.hconcat(*panels).resolve_scale(y="shared").properties(title=title)

@@ -221,5 +221,21 @@ def compare(ds: xr.Dataset, baseline: str, draws: int = 10_000) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def with_floors(cells: pd.DataFrame, ds: xr.Dataset) -> pd.DataFrame:
+    """Add to the rows of `compare` the runs at once, and images per second that the device would allow at most.
+
+    ``arithmetic`` is what its fastest matrix product allows the counted operations, ``memory`` what its fastest copy
+    allows the counted bytes, ``limit`` the lower of the two, and ``of_limit`` the share of it that was reached.
+    """
+    names = [*_SAME, "program", "runs_at_once", "step_flops", "step_bytes", "peak_flops", "peak_bandwidth"]
+    about = pd.DataFrame({name: ds[name].to_numpy() for name in names}).drop_duplicates([*_SAME, "program"])
+    joined = cells.merge(about, on=[*_SAME, "program"], how="left")
+    joined["arithmetic"] = joined["batch_size"] / (joined["step_flops"] / joined["peak_flops"])
+    joined["memory"] = joined["batch_size"] / (joined["step_bytes"] / joined["peak_bandwidth"])
+    joined["limit"] = joined[["arithmetic", "memory"]].min(axis=1)
+    joined["of_limit"] = joined["images_per_second"] / joined["limit"]
+    return joined
+
+
 def _programs(group: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
     yield from group.groupby("program", sort=False)  # in the order in which they were given
