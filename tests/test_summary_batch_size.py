@@ -197,3 +197,16 @@ def test_without_such_runs_the_tables_are_empty():
     assert study.share_cells(ds).empty
     assert study.separated(ds).empty
     assert study.worker_cells(ds).empty
+
+
+def test_a_rest_dealt_to_many_workers_is_told_apart_from_shares_of_whole_batches():
+    """Of 50,000 examples a batch of 400 leaves no rest and one of 256 leaves 80, of which 64 workers get 1 or 2 each."""
+    cells = ((400, 1, 0.8), (400, 5, 0.8), (400, 25, 0.7), (256, 1, 0.8), (256, 4, 0.8), (256, 64, 0.3))
+    ds = results.merge(
+        made_run((accuracy,) * 5, batch_size=size, bn_workers=workers) for size, workers, accuracy in cells
+    )
+    shared = study.share_cells(ds)
+    assert set(shared[shared["change"] == study.SHARED]["batch_size"]) == {400}
+    rests = study.dealt_rests(ds)
+    assert rests[["bn_workers", "rest", "least"]].to_numpy().tolist() == [[1, 80, 80], [4, 80, 20], [64, 80, 1]]
+    assert "64 workers, 1 each or more: 30.0%" in study.dealt_in_words(rests)

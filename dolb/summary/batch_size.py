@@ -212,6 +212,22 @@ def dealt_rests(ds: xr.Dataset) -> pd.DataFrame:
     return summary.over_seeds(split, columns) if split.empty else summary.bootstrapped(split, columns)[0]
 
 
+def dealt_in_words(rests: pd.DataFrame) -> str:
+    """Say what `dealt_rests` shows: how accuracy goes with the fewest examples that a worker gets of the last batch."""
+    if rests.empty:
+        return "No batch that leaves a rest was run in shares."
+    one = rests.iloc[0]
+    cells = [
+        f"{row.bn_workers} workers, {row.least} each or more: "
+        + (f"{row.diverged} of {row.n} runs diverged" if row.diverged else f"{row.accuracy:.1%}")
+        for row in rests.itertuples()
+    ]
+    return (
+        f"At batch {one.batch_size:,} the last batch of an epoch is a rest of {one.rest:,} images, which the same "
+        f"workers share, and accuracy goes with that one batch ({'; '.join(cells)})."
+    )
+
+
 def _in_shares(ds: xr.Dataset) -> pd.DataFrame:
     """Return the runs of cells that were run with more than two numbers of workers, and the rest their batch leaves."""
     frame = summary.final_accuracy(ds)

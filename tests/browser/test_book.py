@@ -166,7 +166,9 @@ def test_command_is_copied_and_data_downloads_from_disk(browser, book, page):
     for panel in browser.driver.find_elements(By.CSS_SELECTOR, "details.dolb-provenance"):
         scroll_to(browser, panel)
         panel.find_element(By.TAG_NAME, "summary").click()
-        assert panel.find_element(By.CSS_SELECTOR, ".dolb-command code").text.startswith(("papermill ", "dolb ", "python benchmarks/"))
+        assert panel.find_element(By.CSS_SELECTOR, ".dolb-command code").text.startswith(
+            ("papermill ", "dolb ", "python benchmarks/")
+        )
         button = panel.find_element(By.TAG_NAME, "button")
         button.click()
         assert settled(browser, lambda button=button: button.text == "Copied")
