@@ -200,7 +200,7 @@ def test_without_such_runs_the_tables_are_empty():
 
 
 def test_a_rest_dealt_to_many_workers_is_told_apart_from_shares_of_whole_batches():
-    """Of 50,000 examples a batch of 400 leaves no rest and one of 256 leaves 80, of which 64 workers get 1 or 2 each."""
+    """Of 50,000 examples a batch of 400 leaves no rest and one of 256 leaves 80, one or two to each of 64 workers."""
     cells = ((400, 1, 0.8), (400, 5, 0.8), (400, 25, 0.7), (256, 1, 0.8), (256, 4, 0.8), (256, 64, 0.3))
     ds = results.merge(
         made_run((accuracy,) * 5, batch_size=size, bn_workers=workers) for size, workers, accuracy in cells
