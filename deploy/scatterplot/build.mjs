@@ -8,7 +8,7 @@ const TARGET = new URL("../../dolb/viewer/scatterplot.js", import.meta.url);
 const ALLOWED = new Set(["MIT", "ISC"]);
 
 const result = await build({
-  stdin: { contents: 'export { default as create, checkSupport, createRegl } from "regl-scatterplot";', resolveDir: "." },
+  stdin: { contents: 'export { default as create, createRenderer } from "regl-scatterplot";', resolveDir: "." },
   bundle: true,
   minify: true,
   format: "iife",
