@@ -8,6 +8,7 @@ import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -34,6 +35,7 @@ class Viewer:
         return self.html
 
     def __repr__(self) -> str:
+        """Return the figure in words."""
         return self.words
 
 
@@ -107,7 +109,7 @@ def eps_steps(noise_until: np.ndarray, eps: float | None = None, steps: int = ST
     They are evenly spaced on a logarithmic scale and rounded to three digits; ``eps`` is one of them as it is.
     """
     known = noise_until[np.isfinite(noise_until) & (noise_until > 0)]
-    spread = np.geomspace(np.median(known), known.max() * 1.01, steps) if len(known) else []
+    spread = np.geomspace(np.median(known), known.max() * 1.01, steps) if len(known) else np.empty(0)
     rounded = [float(f"{value:.3g}") for value in spread]
     return np.unique([*rounded, *([] if eps is None else [eps])])
 
@@ -116,17 +118,13 @@ def eps_of(keep: np.ndarray, noise_until: np.ndarray) -> float | None:
     """Return the radius, of as few digits as can be, at which DBSCAN removes just what a mask does, or None."""
     low = float(noise_until[keep].max(initial=0.0))
     high = float(noise_until[~keep].min(initial=np.inf))
-    if not low < high or not np.isfinite(low) or high <= 0:
+    if not low < high:
         return None
-    for digits in range(17):
-        # Rounding may go down; one more of the last digit is then the first number of so many digits that is enough.
-        value = float(f"{low:.{digits}e}")
-        if value < low:
-            value += 10.0 ** (np.floor(np.log10(low)) - digits)
-        value = float(f"{value:.{digits}e}")
-        if 0 < value and low <= value < high:
+    for digits in range(1, 18):
+        value = float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(low))
+        if value > 0 and low <= value < high:
             return value
-    return low if low > 0 else high / 2
+    return None  # the mask keeps nothing but duplicates
 
 
 def _points(ds: xr.Dataset) -> dict[str, np.ndarray]:
@@ -226,7 +224,8 @@ def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], *, a
         one_rule="" if len(rules) > 1 else "hidden",
         sentence=html.escape(words[0]),
         rows="".join(
-            f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(share)}</td></tr>' for name, share in words[1]
+            f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(share)}</td></tr>'
+            for name, share in words[1]
         ),
         data=text,
         library=_asset("scatterplot.js"),

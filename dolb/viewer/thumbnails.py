@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -67,7 +68,7 @@ def thumbnails(images: np.ndarray, examples: np.ndarray, fingerprint: str = "") 
         )
     if examples.shape != (len(images),) or examples.dtype.kind not in "iu":
         raise ValueError(
-            f"examples have dtype {examples.dtype} and shape {examples.shape}; accepted: whole numbers, ({len(images)},)"
+            f"examples have dtype {examples.dtype} and shape {examples.shape}; accepted: integers, ({len(images)},)"
         )
     if len(np.unique(examples)) != len(examples):
         raise ValueError("examples name one of them twice; accepted: one image for each")
@@ -86,7 +87,7 @@ def thumbnails(images: np.ndarray, examples: np.ndarray, fingerprint: str = "") 
 def _webp(sheet: np.ndarray) -> bytes:
     image = Image.fromarray(sheet[..., 0] if sheet.shape[2] == 1 else sheet).convert("RGB")
     # Photographs hardly shrink without loss: where the pixels alone say that it is hopeless, do not wait for it.
-    attempts = [{"lossless": True}] if sheet.size < 8 * LOSSLESS_BYTES else []
+    attempts: list[dict[str, Any]] = [{"lossless": True}] if sheet.size < 8 * LOSSLESS_BYTES else []
     for options in [*attempts, {"quality": QUALITY}]:
         buffer = io.BytesIO()
         image.save(buffer, "WEBP", **options)

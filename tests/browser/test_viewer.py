@@ -151,7 +151,8 @@ def _colours_seen(figure, made):
     for k, dot in enumerate(dots):
         colour = np.array([int(part) for part in re.findall(r"\d+", dot)])
         members = np.flatnonzero((made["label"].values == k) & made["keep"].values)[:40]
-        places = np.rint([figure.script("return figure.viewer.map.at(arguments[0])", int(i)) for i in members]).astype(int)
+        at = "return arguments[0].map(i => figure.viewer.map.at(i))"
+        places = np.rint(figure.script(at, members.tolist())).astype(int)
         near = np.array([np.abs(drawn[y - 1 : y + 2, x - 1 : x + 2] - colour).sum(axis=2).min() for x, y in places])
         seen += bool((near < 200).mean() > 0.8)
     return seen
