@@ -1,4 +1,4 @@
-"""The pipeline as a picture, drawn from the functions that are its stages, so that it cannot say what they do not do."""
+"""The pipeline as a picture, drawn from the functions that are its stages, so that the two cannot drift apart."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def widget(review: Review, path: str | Path) -> Any:
     colour = ipywidgets.ToggleButtons(options=["state", "class"], description="Colour")
     buttons = {name: ipywidgets.Button(description=name) for name in ("Keep", "Drop", "Undo", "Save")}
     said, images = ipywidgets.Label(review.summary()), ipywidgets.Image(format="png")
-    images.layout.max_width = "100%"
+    images.layout = ipywidgets.Layout(max_width="100%", display="none")
 
     def chosen() -> np.ndarray:
         return np.asarray(scatter.selection(), dtype=np.int64)
@@ -179,6 +179,7 @@ def widget(review: Review, path: str | Path) -> Any:
     def look(_: object = None) -> None:
         shown = chosen()
         images.value = review.sheet(shown) if len(shown) else b""
+        images.layout.display = None if len(shown) else "none"  # an empty image is drawn as a broken one
         more = f", the first {MOST_IMAGES} shown" if len(shown) > MOST_IMAGES else ""
         said.value = f"{review.summary()}. {len(shown):,} chosen{more}."
 

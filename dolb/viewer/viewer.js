@@ -285,11 +285,12 @@
     function draw() {
       const colours = COLOURS[theme()], { byClass, chosen, removed } = state;
       figure.dataset.theme = theme();
+      const larger = n > 20000 ? 1 : n > 5000 ? 1.4 : 2; // few points would be lost as dots
       map.draw({
         group: byClass ? label : removed.slice(),
         groups: byClass
-          ? names.map((_, each) => ({ colour: classColour(each), size: SIZES.class }))
-          : [{ colour: colours.kept, size: SIZES.kept }, { colour: colours.removed, size: SIZES.removed }],
+          ? names.map((_, each) => ({ colour: classColour(each), size: SIZES.class * larger }))
+          : [{ colour: colours.kept, size: SIZES.kept * larger }, { colour: colours.removed, size: SIZES.removed * larger }],
         order: byClass ? everyone : [...everyone.filter((i) => !removed[i]), ...everyone.filter((i) => removed[i])],
         visible: chosen < 0 ? null : everyone.filter((i) => label[i] === chosen),
         background: toHex(getComputedStyle(frame).backgroundColor),

@@ -1,5 +1,6 @@
 """The picture of the pipeline says what the code does: its stages exist, fit together, and are drawn in their order."""
 
+import itertools
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -19,7 +20,7 @@ def test_a_stage_is_a_function_that_exists_and_says_what_it_does(stage):
 
 def test_each_stage_takes_what_the_one_before_gives():
     chain = pipeline.stages()
-    for before, after in zip(chain, chain[1:], strict=False):
+    for before, after in itertools.pairwise(chain):
         assert before.gives in after.takes
 
 
