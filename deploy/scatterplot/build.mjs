@@ -25,7 +25,8 @@ const folders = locked.filter((path) => path && !/^node_modules\/(@esbuild\/|esb
 const licences = folders.map((folder) => {
   const name = folder.replace("node_modules/", "");
   const about = JSON.parse(readFileSync(`${folder}/package.json`, "utf8"));
-  if (!ALLOWED.has(about.license)) throw new Error(`${name} has the licence ${about.license}; accepted: ${[...ALLOWED]}`);
+  if (!ALLOWED.has(about.license))
+    throw new Error(`${name} has the licence ${about.license}; accepted: ${[...ALLOWED]}`);
   const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
   if (!file) throw new Error(`${name} has no licence file`);
   return `${name} ${about.version} (${about.license})\n\n${readFileSync(`${folder}/${file}`, "utf8").trim()}\n`;
@@ -35,4 +36,6 @@ const banner = `/* Built by deploy/scatterplot/build.mjs; not to be edited.\n\n$
 const script = result.outputFiles[0].text.replace(/\/\/ https?:\S+$/gm, "//");
 if (/<\/script|<!--/i.test(script)) throw new Error("the bundle cannot stand inside a script element");
 writeFileSync(TARGET, banner.replace(/[ \t]+$/gm, "") + script);
-console.log(`${TARGET.pathname}: ${Math.round((banner.length + script.length) / 1024)} KiB of ${folders.length} packages`);
+console.log(
+  `${TARGET.pathname}: ${Math.round((banner.length + script.length) / 1024)} KiB of ${folders.length} packages`,
+);

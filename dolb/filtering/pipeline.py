@@ -10,6 +10,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
+from IPython.display import HTML
+
 from dolb.filtering import STAGES
 
 _WIDTH, _GAP, _PADDING, _LINE, _ASCENT = 560, 36, 12, 20, 13  # pixels
@@ -63,6 +65,11 @@ def pipeline_svg() -> str:
         f'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="14" fill="currentColor">'
         f"<title>{html.escape(words)}</title>{''.join(parts)}</svg>"
     )
+
+
+def show_pipeline() -> HTML:
+    """Return the picture for a notebook's cell, marked as a figure of the book."""
+    return HTML(f'<figure class="dolb-figure" style="margin:0">{pipeline_svg()}</figure>')
 
 
 def _arrow(top: float, label: str) -> str:

@@ -229,6 +229,7 @@ def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], *, a
         ),
         data=text,
         library=_asset("scatterplot.js"),
+        maps=_asset("maps.js"),
         script=_asset("viewer.js"),
     )
 

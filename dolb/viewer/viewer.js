@@ -1,11 +1,26 @@
-// A map of examples with their images: points by WebGL (scatterplot.js) or, without it, on a plain canvas. No request.
+// A map of examples (maps.js) with their images, a slider for eps, and a gallery of what is removed. No request.
 // page.py writes the data. A point is noise at the slider's step s if s < removedUntil, which is what Python says at that eps.
 (function (root) {
   "use strict";
 
+  const { WebGLMap, CanvasMap } = root.dolbMaps;
   const PER_PAGE = 48;
-  const CLASS_COLOURS = ["#4e79d6", "#f08a24", "#2ca06b", "#d9483b", "#9467bd", "#a9714b", "#e377c2", "#8a8f98", "#b8b02c", "#17a9c4"];
-  const COLOURS = { light: { kept: "#9aa3ad", removed: "#c44300", ring: "#111111" }, dark: { kept: "#66707c", removed: "#ff8a4c", ring: "#ffffff" } };
+  const CLASS_COLOURS = [
+    "#4e79d6",
+    "#f08a24",
+    "#2ca06b",
+    "#d9483b",
+    "#9467bd",
+    "#a9714b",
+    "#e377c2",
+    "#8a8f98",
+    "#b8b02c",
+    "#17a9c4",
+  ];
+  const COLOURS = {
+    light: { kept: "#9aa3ad", removed: "#c44300", ring: "#111111" },
+    dark: { kept: "#66707c", removed: "#ff8a4c", ring: "#ffffff" },
+  };
   const SIZES = { class: 2.5, kept: 2, removed: 3.5 };
 
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
@@ -17,182 +32,10 @@
 
   // More classes than colours: turn the hue by the golden angle.
   function hex(hue) {
-    const part = (n) => Math.round(255 * (0.5 - 0.28 * Math.max(-1, Math.min((n + hue / 30) % 12 - 3, 9 - ((n + hue / 30) % 12), 1))));
+    const part = (n) =>
+      Math.round(255 * (0.5 - 0.28 * Math.max(-1, Math.min(((n + hue / 30) % 12) - 3, 9 - ((n + hue / 30) % 12), 1))));
     return "#" + [0, 8, 4].map((n) => part(n).toString(16).padStart(2, "0")).join("");
   }
-
-  // --- Two maps with one interface: draw, highlight, zoom, move, showAll, at, resize ------------------------------------
-
-  class WebGLMap {
-    // WebGL without a graphics card draws 50,000 points a few times a second, a plain canvas 30 times. Browsers have an
-    // attribute that asks, and not all of them heed it.
-    static create(canvas, x, y, onHover, evenIfSlow) {
-      const probe = document.createElement("canvas").getContext("webgl", { failIfMajorPerformanceCaveat: !evenIfSlow });
-      if (!probe) return null;
-      const name = probe.getExtension("WEBGL_debug_renderer_info")?.UNMASKED_RENDERER_WEBGL;
-      const slow = /swiftshader|llvmpipe|softpipe|software|basic render/i.test(name ? probe.getParameter(name) : "");
-      probe.getExtension("WEBGL_lose_context")?.loseContext();
-      if (slow && !evenIfSlow) return null;
-      try {
-        const map = new WebGLMap(canvas, x, y, onHover);
-        return map.plot.isSupported ? map : null;
-      } catch (error) {
-        return null; // WebGL is there, but not the float textures that the library draws to
-      }
-    }
-
-    constructor(canvas, x, y, onHover) {
-      Object.assign(this, { x, y, kind: "webgl", busy: false, waiting: null });
-      const size = [canvas.clientWidth || 300, canvas.clientHeight || 300];
-      this.renderer = dolbScatterplot.createRenderer();
-      this.plot = dolbScatterplot.create({
-        renderer: this.renderer,
-        canvas,
-        width: size[0],
-        height: size[1],
-        colorBy: "valueA",
-        sizeBy: "valueA",
-        opacity: 0.75,
-        pointSizeSelected: 0,
-        deselectOnDblClick: false,
-        deselectOnEscape: false,
-        lassoOnLongPress: false,
-        actionKeyMap: {},
-        showReticle: false,
-      });
-      this.plot.subscribe("pointOver", onHover);
-      this.plot.subscribe("pointOut", () => onHover(-1));
-      // By itself the renderer draws as much as the window holds, and no more than the screen: too much, or too little.
-      this.renderer.resize(...(this.size = size));
-      window.addEventListener("resize", () => this.renderer.resize(...this.size));
-    }
-
-    // While one drawing is under way, only the newest of those asked for waits.
-    async draw(scene) {
-      this.waiting = scene;
-      if (this.busy) return;
-      this.busy = true;
-      while (this.waiting) {
-        const { group, groups, order, visible, background, ring } = this.waiting;
-        this.waiting = null;
-        await this.plot.set({
-          pointColor: groups.map((each) => each.colour),
-          pointColorHover: ring,
-          pointColorActive: ring,
-          pointSize: groups.map((each) => each.size),
-          pointOrder: order,
-          backgroundColor: background,
-        });
-        const options = { zDataType: "categorical", spatialIndex: this.plot.get("spatialIndex") };
-        if (visible) options.filter = visible;
-        await this.plot.draw({ x: this.x, y: this.y, valueA: group }, options);
-      }
-      this.busy = false;
-    }
-
-    highlight(point) { this.plot.hover(point, { preventEvent: true, showReticleOnce: true }); }
-    at(point) { return this.plot.getScreenPosition(point); }
-    resize(width, height) {
-      this.renderer.resize(...(this.size = [width, height]));
-      this.plot.set({ width, height });
-    }
-    showAll() { this.plot.reset(); }
-    zoom(factor, point) {
-      const target = point === undefined ? [...this.plot.get("cameraTarget")] : [this.x[point], this.y[point]];
-      const distance = Math.max(0.02, Math.min(2, this.plot.get("cameraDistance") / factor));
-      this.plot.set({ cameraDistance: distance }).then(() => this.plot.set({ cameraTarget: target }));
-    }
-    move(right, up) {
-      const step = this.plot.get("cameraDistance") * 0.2;
-      const [x, y] = this.plot.get("cameraTarget");
-      this.plot.set({ cameraTarget: [x + right * step, y + up * step] });
-    }
-  }
-
-  class CanvasMap {
-    constructor(canvas, x, y, onHover) {
-      Object.assign(this, { canvas, x, y, kind: "canvas", centre: [0, 0], scale: 1, scene: null, ringed: -1 });
-      this.context = canvas.getContext("2d");
-      let from = null;
-      canvas.addEventListener("pointerdown", (event) => { from = [event.offsetX, event.offsetY]; canvas.setPointerCapture(event.pointerId); });
-      canvas.addEventListener("pointerup", () => { from = null; });
-      canvas.addEventListener("pointerleave", () => onHover(-1));
-      canvas.addEventListener("pointermove", (event) => {
-        if (!from) return onHover(this.nearest(event.offsetX, event.offsetY));
-        const unit = this.unit();
-        this.centre = [this.centre[0] - (event.offsetX - from[0]) / unit, this.centre[1] + (event.offsetY - from[1]) / unit];
-        from = [event.offsetX, event.offsetY];
-        this.paint();
-      });
-      canvas.addEventListener("wheel", (event) => {
-        event.preventDefault();
-        const right = event.offsetX - canvas.clientWidth / 2, up = canvas.clientHeight / 2 - event.offsetY, before = this.unit();
-        this.zoom(Math.exp(-event.deltaY / 400));
-        const moved = 1 / before - 1 / this.unit(); // what is under the pointer stays there
-        this.centre = [this.centre[0] + right * moved, this.centre[1] + up * moved];
-      }, { passive: false });
-    }
-
-    unit() { return (this.canvas.clientHeight / 2) * this.scale; }
-    at(point) {
-      const { canvas, centre } = this, unit = this.unit();
-      return [canvas.clientWidth / 2 + (this.x[point] - centre[0]) * unit, canvas.clientHeight / 2 - (this.y[point] - centre[1]) * unit];
-    }
-    nearest(left, top) {
-      const [x0, y0] = this.at(0), unit = this.unit(), reach = 8;
-      let best = -1, least = reach ** 2;
-      for (const point of this.scene.visible ?? this.scene.order) {
-        const right = x0 + (this.x[point] - this.x[0]) * unit - left, down = y0 - (this.y[point] - this.y[0]) * unit - top;
-        if (right * right + down * down < least) [best, least] = [point, right * right + down * down];
-      }
-      return best;
-    }
-    draw(scene) { this.scene = scene; this.paint(); }
-    paint() {
-      if (!this.pending) this.pending = requestAnimationFrame(() => { this.pending = null; this.paintNow(); });
-    }
-    paintNow() {
-      const { canvas, context, scene, x, y } = this, ratio = window.devicePixelRatio || 1;
-      const width = canvas.clientWidth, height = canvas.clientHeight, [x0, y0] = this.at(0), unit = this.unit();
-      canvas.width = width * ratio;
-      canvas.height = height * ratio;
-      context.scale(ratio, ratio);
-      context.fillStyle = scene.background;
-      context.fillRect(0, 0, width, height);
-      context.globalAlpha = 0.75;
-      const shown = scene.visible && new Set(scene.visible);
-      // One path for all points of a colour: a hundred times fewer calls that the canvas has to remember.
-      scene.groups.forEach(({ colour, size }, group) => {
-        context.fillStyle = colour;
-        context.beginPath();
-        for (const point of scene.order) {
-          if (scene.group[point] !== group || (shown && !shown.has(point))) continue;
-          const left = x0 + (x[point] - x[0]) * unit - size / 2, top = y0 - (y[point] - y[0]) * unit - size / 2;
-          if (left > -size && left < width && top > -size && top < height) context.rect(left, top, size, size);
-        }
-        context.fill();
-      });
-      if (this.ringed >= 0) {
-        context.globalAlpha = 1;
-        context.strokeStyle = scene.ring;
-        context.lineWidth = 2;
-        context.beginPath();
-        context.arc(...this.at(this.ringed), 7, 0, 7);
-        context.stroke();
-      }
-    }
-    highlight(point) { this.ringed = point; this.paint(); }
-    resize() { if (this.scene) this.paint(); }
-    showAll() { this.centre = [0, 0]; this.scale = 1; this.paint(); }
-    zoom(factor, point) {
-      this.scale = Math.max(0.5, Math.min(50, this.scale * factor));
-      if (point !== undefined) this.centre = [this.x[point], this.y[point]];
-      this.paint();
-    }
-    move(right, up) { this.centre = [this.centre[0] + (right * 0.2) / this.scale, this.centre[1] + (up * 0.2) / this.scale]; this.paint(); }
-  }
-
-  // --- The page ------------------------------------------------------------------------------------------------------
 
   function theme() {
     const named = document.documentElement.dataset.theme;
@@ -203,9 +46,15 @@
 
   function build(figure, data) {
     const find = (selector) => figure.querySelector(selector);
-    const form = find("form"), frame = find(".dv-map"), canvas = find(".dv-map > canvas"), card = find(".dv-card");
-    const n = data.n, names = data.classes;
-    const xy = decode(data.xy, Uint16Array), label = decode(data.label, Uint16Array), keep = bytes(data.keep);
+    const form = find("form"),
+      frame = find(".dv-map"),
+      canvas = find(".dv-map > canvas"),
+      card = find(".dv-card");
+    const n = data.n,
+      names = data.classes;
+    const xy = decode(data.xy, Uint16Array),
+      label = decode(data.label, Uint16Array),
+      keep = bytes(data.keep);
     const removedUntil = decode(data.removedUntil, Uint16Array);
     const noiseUntil = data.noiseUntil ? decode(data.noiseUntil, Float32Array) : null;
     const onMap = (value) => (value / 65535) * 1.9 - 0.95; // a margin of 5% around the square
@@ -230,23 +79,33 @@
     const state = { page: 0, shown: [], removed: new Uint8Array(n) };
     function read() {
       const { class: chosen, rule, step, colour } = form.elements;
-      Object.assign(state, { chosen: Number(chosen.value), byEps: rule.value === "eps", step: Number(step.value), byClass: colour.value === "class" });
+      Object.assign(state, {
+        chosen: Number(chosen.value),
+        byEps: rule.value === "eps",
+        step: Number(step.value),
+        byClass: colour.value === "class",
+      });
       for (let i = 0; i < n; i++) state.removed[i] = state.byEps ? state.step < removedUntil[i] : !keep[i];
     }
 
     function picture(example) {
       if (!tileOf.has(example) || !sheet.complete || !sheet.naturalWidth) return null;
-      const { width, height, columns } = data.images, tile = tileOf.get(example), image = document.createElement("canvas");
+      const { width, height, columns } = data.images,
+        tile = tileOf.get(example),
+        image = document.createElement("canvas");
       image.className = "dv-image";
       image.width = width;
       image.height = height;
-      const column = tile % columns, row = Math.floor(tile / columns);
+      const column = tile % columns,
+        row = Math.floor(tile / columns);
       image.getContext("2d").drawImage(sheet, column * width, row * height, width, height, 0, 0, width, height);
       return image;
     }
 
     function lines(i) {
-      const radius = noiseUntil && (Number.isFinite(noiseUntil[i]) ? `noise below eps ${noiseUntil[i].toPrecision(3)}` : "noise at every eps");
+      const radius =
+        noiseUntil &&
+        (Number.isFinite(noiseUntil[i]) ? `noise below eps ${noiseUntil[i].toPrecision(3)}` : "noise at every eps");
       return [names[label[i]], `example ${i}`, state.removed[i] ? "removed" : "kept", ...(radius ? [radius] : [])];
     }
 
@@ -254,16 +113,21 @@
 
     function hover(i) {
       card.hidden = i < 0;
-      for (const tile of find(".dv-tiles").querySelectorAll("button")) tile.classList.toggle("dv-on", Number(tile.dataset.example) === i);
+      for (const tile of find(".dv-tiles").querySelectorAll("button"))
+        tile.classList.toggle("dv-on", Number(tile.dataset.example) === i);
       if (i < 0) return;
       const image = picture(i);
-      card.replaceChildren(...(image ? [image] : []), ...[...lines(i), ...(image ? [] : ["no image in this page"])].map((line) => {
-        const row = document.createElement("p");
-        row.textContent = line;
-        return row;
-      }));
+      card.replaceChildren(
+        ...(image ? [image] : []),
+        ...[...lines(i), ...(image ? [] : ["no image in this page"])].map((line) => {
+          const row = document.createElement("p");
+          row.textContent = line;
+          return row;
+        }),
+      );
       const [left, top] = map.at(i) ?? [0, 0];
-      card.style.left = Math.max(4, left + 14 + card.offsetWidth > frame.clientWidth ? left - 14 - card.offsetWidth : left + 14) + "px";
+      card.style.left =
+        Math.max(4, left + 14 + card.offsetWidth > frame.clientWidth ? left - 14 - card.offsetWidth : left + 14) + "px";
       card.style.top = Math.max(4, Math.min(top - 20, frame.clientHeight - card.offsetHeight - 4)) + "px";
     }
 
@@ -283,37 +147,57 @@
     const surface = find(".dv-map > canvas");
 
     function draw() {
-      const colours = COLOURS[theme()], { byClass, chosen, removed } = state;
+      const colours = COLOURS[theme()],
+        { byClass, chosen, removed } = state;
       figure.dataset.theme = theme();
-      const larger = n > 20000 ? 1 : n > 5000 ? 1.4 : 2; // few points would be lost as dots
+      // Few points would be lost as dots, many would cover each other on a small screen.
+      const larger = (n > 20000 ? 1 : n > 5000 ? 1.4 : 2) * Math.max(0.5, Math.min(1, frame.clientWidth / 800));
       map.draw({
         group: byClass ? label : removed.slice(),
         groups: byClass
           ? names.map((_, each) => ({ colour: classColour(each), size: SIZES.class * larger }))
-          : [{ colour: colours.kept, size: SIZES.kept * larger }, { colour: colours.removed, size: SIZES.removed * larger }],
+          : [
+              { colour: colours.kept, size: SIZES.kept * larger },
+              { colour: colours.removed, size: SIZES.removed * larger },
+            ],
         order: byClass ? everyone : [...everyone.filter((i) => !removed[i]), ...everyone.filter((i) => removed[i])],
         visible: chosen < 0 ? null : everyone.filter((i) => label[i] === chosen),
         background: toHex(getComputedStyle(frame).backgroundColor),
         ring: colours.ring,
       });
-      const entries = byClass ? names.map((name, each) => [name, classColour(each)]) : [["kept", colours.kept], ["removed", colours.removed]];
-      find(".dv-legend").replaceChildren(...entries.map(([name, colour]) => {
-        const item = document.createElement("li"), dot = document.createElement("span");
-        dot.style.background = colour;
-        item.append(dot, name);
-        return item;
-      }));
+      const entries = byClass
+        ? names.map((name, each) => [name, classColour(each)])
+        : [
+            ["kept", colours.kept],
+            ["removed", colours.removed],
+          ];
+      find(".dv-legend").replaceChildren(
+        ...entries.map(([name, colour]) => {
+          const item = document.createElement("li"),
+            dot = document.createElement("span");
+          dot.style.background = colour;
+          item.append(dot, name);
+          return item;
+        }),
+      );
     }
 
     function toHex(colour) {
       const parts = colour.match(/[\d.]+/g)?.map(Number) ?? [255, 255, 255];
-      return "#" + parts.slice(0, 3).map((part) => Math.round(part).toString(16).padStart(2, "0")).join("");
+      return (
+        "#" +
+        parts
+          .slice(0, 3)
+          .map((part) => Math.round(part).toString(16).padStart(2, "0"))
+          .join("")
+      );
     }
 
     // --- Numbers and gallery
 
     function answer() {
-      const k = state.chosen, gone = new Array(names.length).fill(0);
+      const k = state.chosen,
+        gone = new Array(names.length).fill(0);
       const all = byNoise.filter((i) => state.removed[i]);
       for (const i of all) gone[label[i]] += 1;
       state.shown = k < 0 ? all : all.filter((i) => label[i] === k);
@@ -325,35 +209,45 @@
       const by = state.byEps ? `At eps ${eps}` : `By the mask ${data.mask}`;
       const ofClass = k < 0 ? "" : `; of ${names[k]}, ${share(gone[k], perClass[k])}`;
       find(".dv-share").textContent = `${by}, ${share(all.length, n)} examples are removed${ofClass}.`;
-      find(".dv-words").textContent = `${data.title}: ${count(n)} examples in ${names.length} classes. ${by}, ${share(all.length, n)} are removed.`;
-      figure.querySelectorAll("tbody td").forEach((cell, each) => { cell.textContent = perClass[each] ? share(gone[each], perClass[each]) : "none"; });
+      find(".dv-words").textContent =
+        `${data.title}: ${count(n)} examples in ${names.length} classes. ${by}, ${share(all.length, n)} are removed.`;
+      figure.querySelectorAll("tbody td").forEach((cell, each) => {
+        cell.textContent = perClass[each] ? share(gone[each], perClass[each]) : "none";
+      });
       fillGallery();
     }
 
     function fillGallery() {
-      const first = state.page * PER_PAGE, here = state.shown.slice(first, first + PER_PAGE);
+      const first = state.page * PER_PAGE,
+        here = state.shown.slice(first, first + PER_PAGE);
       const range = here.length ? `${count(first + 1)} to ${count(first + here.length)} of ` : "";
       const without = state.shown.filter((i) => !tileOf.has(i)).length;
-      find(".dv-shown").textContent = `Removed: ${range}${count(state.shown.length)}` + (without ? `, ${count(without)} without an image in this page` : "");
+      find(".dv-shown").textContent =
+        `Removed: ${range}${count(state.shown.length)}` +
+        (without ? `, ${count(without)} without an image in this page` : "");
       find("[data-page='-1']").disabled = first === 0;
       find("[data-page='1']").disabled = first + PER_PAGE >= state.shown.length;
-      find(".dv-tiles").replaceChildren(...here.map((i) => {
-        const item = document.createElement("li"), tile = document.createElement("button");
-        tile.type = "button";
-        tile.dataset.example = i;
-        tile.title = lines(i).join("\n");
-        tile.setAttribute("aria-label", lines(i).join(", ") + ": show on the map");
-        tile.append(picture(i) ?? `${i}`);
-        item.append(tile);
-        return item;
-      }));
+      find(".dv-tiles").replaceChildren(
+        ...here.map((i) => {
+          const item = document.createElement("li"),
+            tile = document.createElement("button");
+          tile.type = "button";
+          tile.dataset.example = i;
+          tile.title = lines(i).join("\n");
+          tile.setAttribute("aria-label", lines(i).join(", ") + ": show on the map");
+          tile.append(picture(i) ?? `${i}`);
+          item.append(tile);
+          return item;
+        }),
+      );
     }
 
     // --- What moves it
 
     form.addEventListener("submit", (event) => event.preventDefault());
     let before = "";
-    function changed() { // by a mouse, a key or an assistive tool, which send one of two events, or both
+    function changed() {
+      // by a mouse, a key or an assistive tool, which send one of two events, or both
       const now = [...new FormData(form).values()].join();
       if (now === before) return;
       before = now;
@@ -366,10 +260,16 @@
     form.addEventListener("change", changed);
     figure.addEventListener("click", (event) => {
       const { page, zoom, example } = event.target.closest("button")?.dataset ?? {};
-      if (page) { state.page += Number(page); fillGallery(); }
+      if (page) {
+        state.page += Number(page);
+        fillGallery();
+      }
       if (zoom === "all") map.showAll();
       else if (zoom) map.zoom(zoom === "in" ? 1.5 : 1 / 1.5);
-      if (example) { map.zoom(2, Number(example)); map.highlight(Number(example)); }
+      if (example) {
+        map.zoom(2, Number(example));
+        map.highlight(Number(example));
+      }
     });
     const pointAt = (event) => {
       const example = event.target.closest?.(".dv-tiles button")?.dataset.example;
@@ -378,8 +278,14 @@
     figure.addEventListener("mouseover", pointAt);
     figure.addEventListener("focusin", pointAt);
     const keys = {
-      ArrowLeft: () => map.move(-1, 0), ArrowRight: () => map.move(1, 0), ArrowUp: () => map.move(0, 1), ArrowDown: () => map.move(0, -1),
-      "+": () => map.zoom(1.5), "=": () => map.zoom(1.5), "-": () => map.zoom(1 / 1.5), 0: () => map.showAll(),
+      ArrowLeft: () => map.move(-1, 0),
+      ArrowRight: () => map.move(1, 0),
+      ArrowUp: () => map.move(0, 1),
+      ArrowDown: () => map.move(0, -1),
+      "+": () => map.zoom(1.5),
+      "=": () => map.zoom(1.5),
+      "-": () => map.zoom(1 / 1.5),
+      0: () => map.showAll(),
     };
     surface.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;

@@ -40,3 +40,4 @@ def test_the_picture_has_a_text_alternative_and_no_colour_of_its_own():
     assert picture.get("role") == "img"
     assert all(name in picture.find("{http://www.w3.org/2000/svg}title").text for name in NAMES)
     assert "#" not in text
+    assert text in pipeline.show_pipeline().data
