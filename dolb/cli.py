@@ -1,10 +1,14 @@
-"""The ``dolb`` command: get data, run notebooks, sweep grids, publish results, build the book."""
+"""The ``dolb`` command: get data, run notebooks, sweep grids, publish results, build the book, view a map."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import http.server
 import os
+import tempfile
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import dolb
-from dolb import claims, figures, gate, pages, publish, recipes, results
+from dolb import claims, figures, gate, pages, publish, recipes, results, viewer
 from dolb import data as datasets
 from dolb.summary import batch_size as study
 from dolb.training.device import DeviceError
@@ -260,6 +264,60 @@ def book(
         raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(recipes.SCALES)}")
     index = publish.build_book(_checkout(), scale=scale, jobs=jobs, output=output)
     typer.echo(f"the book is at {index}")
+
+
+@app.command()
+@_plainly
+def view(
+    file: Annotated[Path, typer.Argument(help="A mask saved with its map, or results that hold one.")],
+    data: Annotated[str | None, typer.Option(help="The data set.  [default: the one the file names]")] = None,
+    data_dir: DataDir = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for the page.  [default: a temporary one]")] = None,
+    port: Annotated[int | None, typer.Option(help="Serve the page here until Ctrl-C; 0 takes a free port.")] = None,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser, or only say where.")] = True,
+) -> None:
+    """Show a map with its images: what is removed at which eps, by class, on one page."""
+    from dolb.filtering import masks  # late, so that other commands do not wait for torch
+
+    try:
+        ds = results.load(file)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {file}") from None
+    except OSError as error:
+        raise ValueError(f"{file} is not a file of results: {error}") from error
+    if missing := [name for name in ("x", "y", "label", "keep") if name not in ds]:
+        raise ValueError(f"{file} holds no map: it lacks {', '.join(missing)}; save the mask with its coordinates")
+    name = data or next(iter(map(str, ds["data"].values)) if "data" in ds else iter(()), None)
+    if name is None:
+        raise ValueError(f"{file} does not say what it is of; name the data set with --data")
+    images = datasets.load(name, data_dir)
+    masks.load_keep(file, images)  # refuses a file of other data
+    shown = viewer.examples_to_show(ds)
+    sheet = viewer.thumbnails(images.train_images[shown], shown, images.fingerprint)
+    title = f"Map of {images.name}"
+    folder = output or Path(tempfile.mkdtemp(prefix="dolb-view-"))
+    page = viewer.write_page(viewer.show(ds, sheet, images.classes, title=title), folder, title)
+    typer.echo(f"wrote {page}")
+    if port is not None:
+        _serve(folder, port, open_page)
+    elif open_page:
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _serve(folder: Path, port: int, open_page: bool) -> None:
+    """Serve a folder to this machine alone, until Ctrl-C."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise ValueError(f"port {port} cannot be had: {error.strerror}; accepted: a free one, or 0 for any") from error
+    with server:
+        address = f"http://127.0.0.1:{server.server_port}/"
+        typer.echo(f"serving {address} until Ctrl-C")
+        if open_page:
+            webbrowser.open(address)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -42,8 +42,10 @@ ARROWS = {
     # Publishing is two modules and knows no science.
     "dolb.gate": set(),
     "dolb.publish": {"dolb", "dolb.gate", "dolb.results"},
+    # The viewer draws a Dataset of examples as a page; it knows no science and no other part.
+    "dolb.viewer": {"dolb.viewer"},
     # The command line ties everything together, and nothing imports it.
-    "dolb.cli": {"dolb", *LEAVES, *ROOMS, "dolb.recipes", *READERS, "dolb.gate", "dolb.publish"},
+    "dolb.cli": {"dolb", *LEAVES, *ROOMS, "dolb.recipes", *READERS, "dolb.gate", "dolb.publish", "dolb.viewer"},
 }
 
 

@@ -1,15 +1,21 @@
 """The `dolb` command as a user meets it: what it prints, what it writes, and how it fails."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 
 import nbformat
+import numpy as np
 import pytest
 from made_runs import made_run
 from typer.testing import CliRunner
 
-from dolb import results
+from dolb import data, results
 from dolb.cli import app
+from dolb.filtering import masks, noise
 
 TINY = ["--batch-sizes", "256", "--lrs", "0.1", "--archs", "smallnet-4", "--epochs", "1"]
 
@@ -22,7 +28,7 @@ def dolb(*arguments, code=0):
 
 def test_help_lists_every_command_with_a_sentence():
     text = dolb("--help")
-    for command in ("data", "run", "sweep", "publish", "pages", "book"):
+    for command in ("data", "run", "sweep", "publish", "pages", "book", "view"):
         assert command in text
         assert len(dolb(command, "--help")) > 100
 
@@ -108,3 +114,81 @@ def test_plain_papermill_runs_the_notebook_from_any_folder(repo_root, tmp_path):
     subprocess.run([*command, *parameters], cwd=tmp_path, check=True, capture_output=True, timeout=240)
     outputs = [out for cell in nbformat.read(tmp_path / "out.ipynb", 4).cells for out in cell.get("outputs", [])]
     assert any("Demo: small networks on digits" in str(out) for out in outputs)
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    """A mask of digits with its map: two principal components of the pixels."""
+    digits = data.load("digits")
+    pixels = digits.train_images.reshape(len(digits.train_labels), -1).astype(float)
+    centred = pixels - pixels.mean(axis=0)
+    coordinates = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    until = noise.noise_until(coordinates, digits.train_labels)
+    return digits, {
+        "keep": until <= np.quantile(until, 0.95),
+        "coordinates": coordinates,
+        "noise_until": until,
+        "path": tmp_path / "keep.nc",
+    }
+
+
+def test_view_writes_a_page_with_the_map_and_every_removed_image(mapped, tmp_path):
+    digits, parts = mapped
+    path = masks.save_keep(data=digits, name="network", **parts)
+    text = dolb("view", path, "--output", tmp_path / "page", "--no-open")
+    page = tmp_path / "page" / "index.html"
+    assert str(page) in text
+    removed = int((~parts["keep"]).sum())
+    assert f"{removed:,} of 1,437" in page.read_text()
+
+
+@pytest.mark.slow
+def test_view_opens_the_page_in_a_browser(mapped, tmp_path):
+    digits, parts = mapped
+    path = masks.save_keep(data=digits, name="network", **parts)
+    opened = tmp_path / "opened.txt"
+    browser = tmp_path / "browser.sh"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    program = [sys.executable, "-m", "dolb.cli", "view", str(path), "--output", str(tmp_path / "page")]
+    subprocess.run(program, env={**os.environ, "BROWSER": str(browser)}, check=True, capture_output=True, timeout=120)
+    assert opened.read_text().strip() == (tmp_path / "page" / "index.html").as_uri()
+
+
+@pytest.mark.slow
+def test_view_serves_the_page_until_it_is_stopped(mapped, tmp_path):
+    digits, parts = mapped
+    path = masks.save_keep(data=digits, name="network", **parts)
+    program = [sys.executable, "-u", "-m", "dolb.cli", "view", str(path), "--port", "0", "--no-open"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
+        said = next(line for line in server.stdout if "serving" in line)
+        address = re.search(r"http://127\.0\.0\.1:\d+/", said)[0]
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            assert b"dolb-viewer" in answer.read()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("case", ["absent", "not a result", "no map", "other data", "unknown data"])
+def test_what_cannot_be_viewed_is_a_clear_error(mapped, tmp_path, case):
+    digits, parts = mapped
+    path, options = parts["path"], []
+    if case == "absent":
+        expected = "there is no file"
+    elif case == "not a result":
+        path.write_text("a text")
+        expected = "not a file of results"
+    elif case == "no map":
+        masks.save_keep(path, parts["keep"], digits, "network")
+        expected = "lacks x, y"
+    elif case == "other data":
+        rows = np.arange(len(parts["keep"])) > 9
+        fewer = {name: value[rows] for name, value in parts.items() if name != "path"}
+        masks.save_keep(path, data=digits.subset(rows, "fewer"), name="network", **fewer)
+        expected = "other data"
+    else:
+        masks.save_keep(data=digits, name="network", **parts)
+        options, expected = ["--data", "digit"], "did you mean 'digits'"
+    text = dolb("view", path, "--no-open", "--output", tmp_path / "page", *options, code=2)
+    assert expected in text
+    assert not (tmp_path / "page").exists()

@@ -21,7 +21,7 @@ DRIVER = shutil.which("chromedriver")
 FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,1000",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-unsafe-swiftshader",  # WebGL without a graphics card
 ]  # fmt: skip
 
 
@@ -39,11 +39,11 @@ class Browser:
         self.driver.execute_cdp_cmd("Network.enable", {})
         self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
 
-    def open(self, page: Path) -> None:
+    def open(self, page: Path, query: str = "") -> None:
         self.driver.get("about:blank")
         self.driver.get_log("browser")
         self.driver.get_log("performance")
-        self.driver.get(page.resolve().as_uri())
+        self.driver.get(page.resolve().as_uri() + query)
 
     def requests(self) -> list[str]:
         """Return every address asked for since the last call."""
@@ -92,7 +92,8 @@ def book(repo_root: Path, require_part: Any, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="session")
-def browser(book: Path) -> Iterator[Browser]:
+def browser(require_part: Any) -> Iterator[Browser]:
+    require_part("browser", CHROMIUM is not None and DRIVER is not None, "chromium or chromedriver is not installed")
     # A fresh profile: no cache and no stored theme can stand in for what a first visit needs.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(profile)

@@ -1,0 +1,255 @@
+"""A Dataset of examples becomes the HTML of a viewer."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dolb.viewer.thumbnails import Thumbnails
+
+MOST_BYTES = 20_000_000
+STEPS = 200  # of the slider
+_GRID = 2**16 - 1
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """The viewer as HTML, for a notebook to show, and in words, for where HTML cannot be."""
+
+    html: str
+    words: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        """Return the figure in words."""
+        return self.words
+
+
+def show(
+    ds: xr.Dataset,
+    images: Thumbnails | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    eps: float | None = None,
+    title: str = "Map of the training set",
+) -> Viewer:
+    """Return the viewer of a map.
+
+    Parameters
+    ----------
+    ds
+        ``x``, ``y``, ``label`` and ``keep`` over ``example``, and ``noise_until`` where a slider for eps is wanted.
+    images
+        Thumbnails of some of the examples.
+    classes
+        Name of each label.
+    eps
+        Where the slider starts. By default, the radius at which DBSCAN removes what ``keep`` does, if there is one.
+    title
+        What the map is of, in a few words.
+    """
+    points = _points(ds)
+    names = _class_names(points["label"], classes)
+    grid, removed_until, start = _slider(points, eps)
+    is_noise = removed_until > start
+    marked = bool(len(grid)) and (eps is not None or bool((is_noise == ~points["keep"]).all()))
+    removed = is_noise if marked else ~points["keep"]
+    mask = _one(ds, "subset") or "saved"
+    data = {
+        "n": len(points["x"]),
+        "classes": names,
+        "title": title,
+        "mask": mask,
+        "rule": "eps" if marked else "mask",
+        "xy": _base64(_on_grid(points["x"], points["y"])),
+        "label": _base64(points["label"].astype("<u2")),
+        "keep": _base64(points["keep"].astype("u1")),
+        "eps": grid.tolist(),
+        "start": start,
+        # How many of the slider's radii are below a point's own: it is noise at those, and the answer is exact.
+        "removedUntil": _base64(removed_until.astype("<u2")),
+        "noiseUntil": _base64(points["noise_until"].astype("<f4")) if len(grid) else "",
+        "images": _images(ds, images, len(points["x"])),
+    }
+    words = _words(title, names, points["label"], removed, f"eps {grid[start]:g}" if marked else f"the mask {mask}")
+    text = _figure(data, words, agree=marked and bool((is_noise == ~points["keep"]).all()))
+    if len(text) > MOST_BYTES:
+        raise ValueError(
+            f"the viewer would be {len(text) / 1e6:.1f} MB; accepted: up to {MOST_BYTES / 1e6:g}, so take fewer images"
+        )
+    return Viewer(text, "\n".join([words[0], *(f"  {name}: {share}" for name, share in words[1])]))
+
+
+def write_page(viewer: Viewer, folder: str | Path, title: str = "dolb view") -> Path:
+    """Write a page that is nothing but the viewer, and return its path."""
+    path = Path(folder) / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = Template(_asset("page.html")).substitute(title=html.escape(title), figure=viewer.html)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def eps_steps(noise_until: np.ndarray, eps: float | None = None, steps: int = STEPS) -> np.ndarray:
+    """Return the radii of a slider, ascending: from where half of the examples are noise to where the last one is.
+
+    They are evenly spaced on a logarithmic scale and rounded to three digits; ``eps`` is one of them as it is.
+    """
+    known = noise_until[np.isfinite(noise_until) & (noise_until > 0)]
+    spread = np.geomspace(np.median(known), known.max() * 1.01, steps) if len(known) else np.empty(0)
+    rounded = [float(f"{value:.3g}") for value in spread]
+    return np.unique([*rounded, *([] if eps is None else [eps])])
+
+
+def eps_of(keep: np.ndarray, noise_until: np.ndarray) -> float | None:
+    """Return the radius, of as few digits as can be, at which DBSCAN removes just what a mask does, or None."""
+    low = float(noise_until[keep].max(initial=0.0))
+    high = float(noise_until[~keep].min(initial=np.inf))
+    if not low < high:
+        return None
+    for digits in range(1, 18):
+        value = float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(low))
+        if value > 0 and low <= value < high:
+            return value
+    return None  # the mask keeps nothing but duplicates
+
+
+def _points(ds: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return the arrays over ``example`` as they must be, or say what is missing."""
+    if missing := [name for name in ("x", "y", "label", "keep") if name not in ds]:
+        raise ValueError(
+            f"the Dataset lacks {', '.join(missing)}; a viewer needs x, y, label and keep over example. "
+            "A mask saved with its coordinates has them."
+        )
+    n = ds.sizes["example"]
+    points = {name: ds[name].values for name in ("x", "y", "label", "keep")}
+    points["noise_until"] = ds["noise_until"].values if "noise_until" in ds else np.empty(0)
+    for name in ("x", "y"):
+        if not np.isfinite(points[name]).all():
+            raise ValueError(f"{name} holds NaN or infinity; accepted: finite numbers")
+    if n == 0 or np.isnan(points["noise_until"]).any():
+        raise ValueError(f"there are {n} examples, some with NaN as noise_until; accepted: one or more, none with NaN")
+    return points
+
+
+def _class_names(labels: np.ndarray, classes: Sequence[str] | None) -> list[str]:
+    names = list(map(str, classes if classes is not None else range(int(labels.max()) + 1)))
+    if labels.min() < 0 or labels.max() >= len(names):
+        raise ValueError(f"labels run from {labels.min()} to {labels.max()}, and there are {len(names)} classes")
+    return names
+
+
+def _slider(points: dict[str, np.ndarray], eps: float | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the radii, for each point how many of them are below its own, and the radius to start at."""
+    until = points["noise_until"]
+    if not len(until):
+        if eps is not None:
+            raise ValueError(f"eps is {eps}, and the Dataset has no noise_until; a slider needs it")
+        return np.empty(0), np.zeros(len(points["x"]), dtype=np.int64), 0
+    if eps is not None and not (np.isfinite(eps) and eps > 0):
+        raise ValueError(f"eps is {eps}; accepted: above 0")
+    eps = eps if eps is not None else eps_of(points["keep"], until)
+    grid = eps_steps(until, eps)
+    if not len(grid):
+        raise ValueError("noise_until has no finite value above 0; leave it out, and there is no slider")
+    start = int(np.searchsorted(grid, eps)) if eps is not None else len(grid) // 2
+    return grid, np.searchsorted(grid, until, side="left"), start
+
+
+def _on_grid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the coordinates as 16-bit numbers on a square that holds all, on one scale for both axes."""
+    place = np.stack([x, y], axis=1).astype(np.float64)
+    low, high = place.min(axis=0), place.max(axis=0)
+    extent = float((high - low).max()) or 1.0
+    return np.rint(((place - (low + high) / 2) / extent + 0.5) * _GRID).astype("<u2")
+
+
+def _images(ds: xr.Dataset, images: Thumbnails | None, n: int) -> dict[str, Any] | None:
+    if images is None:
+        return None
+    made_for = _one(ds, "data_fingerprint")
+    if images.fingerprint and made_for and images.fingerprint != made_for:
+        raise ValueError(f"the images are of other data: {images.fingerprint}, the map of {made_for}")
+    if len(images.examples) and not 0 <= images.examples.min() <= images.examples.max() < n:
+        raise ValueError(f"the images are of examples up to {images.examples.max()}, and the map has {n}")
+    return {
+        "examples": _base64(images.examples.astype("<i4")),
+        "sheet": base64.b64encode(images.sheet).decode("ascii"),
+        "height": images.height,
+        "width": images.width,
+        "columns": images.columns,
+    }
+
+
+def _words(
+    title: str, names: list[str], labels: np.ndarray, removed: np.ndarray, by: str
+) -> tuple[str, list[tuple[str, str]]]:
+    """Return what the map shows as a sentence, and the share removed of each class."""
+
+    def share(part: np.ndarray) -> str:
+        return f"{int(part.sum()):,} of {len(part):,} ({part.mean():.2%})" if len(part) else "none"
+
+    sentence = f"{title}: {len(labels):,} examples in {len(names)} classes. By {by}, {share(removed)} are removed."
+    return sentence, [(name, share(removed[labels == k])) for k, name in enumerate(names)]
+
+
+def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], *, agree: bool) -> str:
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag can end the script early
+    number = hashlib.sha256(text.encode()).hexdigest()[:10]
+    rules = [("eps", "DBSCAN at eps")] if data["eps"] else []
+    if not agree:  # a mask that eps gives needs no entry of its own
+        rules.append(("mask", f"the mask {data['mask']}"))
+    return Template(_asset("figure.html")).substitute(
+        id=f"dolb-viewer-{number}",
+        title=html.escape(data["title"]),
+        css=_asset("viewer.css"),
+        classes=_options([("-1", "all"), *((str(k), name) for k, name in enumerate(data["classes"]))], "-1"),
+        rules=_options(rules, data["rule"]),
+        last_step=max(0, len(data["eps"]) - 1),
+        start=data["start"],
+        no_slider="" if data["eps"] else "hidden",
+        one_rule="" if len(rules) > 1 else "hidden",
+        sentence=html.escape(words[0]),
+        rows="".join(
+            f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(share)}</td></tr>'
+            for name, share in words[1]
+        ),
+        data=text,
+        library=_asset("scatterplot.js"),
+        maps=_asset("maps.js"),
+        script=_asset("viewer.js"),
+    )
+
+
+def _options(entries: Sequence[tuple[str, str]], selected: str) -> str:
+    return "".join(
+        f'<option value="{value}"{" selected" if value == selected else ""}>{html.escape(text)}</option>'
+        for value, text in entries
+    )
+
+
+def _one(ds: xr.Dataset, name: str) -> str:
+    """Return the value of a name that all runs share, or nothing."""
+    values = set(map(str, np.atleast_1d(ds[name].values))) if name in ds else set()
+    return values.pop() if len(values) == 1 else ""
+
+
+def _base64(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+
+
+def _asset(name: str) -> str:
+    return files("dolb.viewer").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,305 @@
+// A map of examples (maps.js) with their images, a slider for eps, and a gallery of what is removed. No request.
+// page.py writes the data. A point is noise at the slider's step s if s < removedUntil, which is what Python says at that eps.
+(function (root) {
+  "use strict";
+
+  const { WebGLMap, CanvasMap } = root.dolbMaps;
+  const PER_PAGE = 48;
+  const CLASS_COLOURS = [
+    "#4e79d6",
+    "#f08a24",
+    "#2ca06b",
+    "#d9483b",
+    "#9467bd",
+    "#a9714b",
+    "#e377c2",
+    "#8a8f98",
+    "#b8b02c",
+    "#17a9c4",
+  ];
+  const COLOURS = {
+    light: { kept: "#9aa3ad", removed: "#c44300", ring: "#111111" },
+    dark: { kept: "#66707c", removed: "#ff8a4c", ring: "#ffffff" },
+  };
+  const SIZES = { class: 2.5, kept: 2, removed: 3.5 };
+
+  const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const decode = (text, Type) => new Type(bytes(text).buffer);
+  const count = (n) => n.toLocaleString("en");
+  const percent = (part, whole) => (whole ? ((100 * part) / whole).toFixed(2) + "%" : "none");
+  const share = (part, whole) => `${count(part)} of ${count(whole)} (${percent(part, whole)})`;
+  const classColour = (k) => CLASS_COLOURS[k] ?? hex(k * 137.508);
+
+  // More classes than colours: turn the hue by the golden angle.
+  function hex(hue) {
+    const part = (n) =>
+      Math.round(255 * (0.5 - 0.28 * Math.max(-1, Math.min(((n + hue / 30) % 12) - 3, 9 - ((n + hue / 30) % 12), 1))));
+    return "#" + [0, 8, 4].map((n) => part(n).toString(16).padStart(2, "0")).join("");
+  }
+
+  function theme() {
+    const named = document.documentElement.dataset.theme;
+    if (named === "dark" || named === "light") return named;
+    if (document.body.dataset.jpThemeLight) return document.body.dataset.jpThemeLight === "false" ? "dark" : "light";
+    return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  }
+
+  function build(figure, data) {
+    const find = (selector) => figure.querySelector(selector);
+    const form = find("form"),
+      frame = find(".dv-map"),
+      canvas = find(".dv-map > canvas"),
+      card = find(".dv-card");
+    const n = data.n,
+      names = data.classes;
+    const xy = decode(data.xy, Uint16Array),
+      label = decode(data.label, Uint16Array),
+      keep = bytes(data.keep);
+    const removedUntil = decode(data.removedUntil, Uint16Array);
+    const noiseUntil = data.noiseUntil ? decode(data.noiseUntil, Float32Array) : null;
+    const onMap = (value) => (value / 65535) * 1.9 - 0.95; // a margin of 5% around the square
+    const x = Float32Array.from({ length: n }, (_, i) => onMap(xy[2 * i]));
+    const y = Float32Array.from({ length: n }, (_, i) => onMap(xy[2 * i + 1]));
+    const everyone = Array.from({ length: n }, (_, i) => i);
+    const byNoise = noiseUntil ? [...everyone].sort((a, b) => noiseUntil[b] - noiseUntil[a] || a - b) : everyone;
+    const perClass = new Array(names.length).fill(0);
+    for (const k of label) perClass[k] += 1;
+
+    const tileOf = new Map();
+    let sheet = null;
+    if (data.images) {
+      decode(data.images.examples, Int32Array).forEach((example, tile) => tileOf.set(example, tile));
+      sheet = new Image();
+      sheet.src = URL.createObjectURL(new Blob([bytes(data.images.sheet)], { type: "image/webp" }));
+      sheet.decode().then(() => fillGallery());
+      data.images.sheet = null;
+    }
+
+    // What the controls say, read once for each change of them: a form is slow to ask 50,000 times.
+    const state = { page: 0, shown: [], removed: new Uint8Array(n) };
+    function read() {
+      const { class: chosen, rule, step, colour } = form.elements;
+      Object.assign(state, {
+        chosen: Number(chosen.value),
+        byEps: rule.value === "eps",
+        step: Number(step.value),
+        byClass: colour.value === "class",
+      });
+      for (let i = 0; i < n; i++) state.removed[i] = state.byEps ? state.step < removedUntil[i] : !keep[i];
+    }
+
+    function picture(example) {
+      if (!tileOf.has(example) || !sheet.complete || !sheet.naturalWidth) return null;
+      const { width, height, columns } = data.images,
+        tile = tileOf.get(example),
+        image = document.createElement("canvas");
+      image.className = "dv-image";
+      image.width = width;
+      image.height = height;
+      const column = tile % columns,
+        row = Math.floor(tile / columns);
+      image.getContext("2d").drawImage(sheet, column * width, row * height, width, height, 0, 0, width, height);
+      return image;
+    }
+
+    function lines(i) {
+      const radius =
+        noiseUntil &&
+        (Number.isFinite(noiseUntil[i]) ? `noise below eps ${noiseUntil[i].toPrecision(3)}` : "noise at every eps");
+      return [names[label[i]], `example ${i}`, state.removed[i] ? "removed" : "kept", ...(radius ? [radius] : [])];
+    }
+
+    // --- Map
+
+    function hover(i) {
+      card.hidden = i < 0;
+      for (const tile of find(".dv-tiles").querySelectorAll("button"))
+        tile.classList.toggle("dv-on", Number(tile.dataset.example) === i);
+      if (i < 0) return;
+      const image = picture(i);
+      card.replaceChildren(
+        ...(image ? [image] : []),
+        ...[...lines(i), ...(image ? [] : ["no image in this page"])].map((line) => {
+          const row = document.createElement("p");
+          row.textContent = line;
+          return row;
+        }),
+      );
+      const [left, top] = map.at(i) ?? [0, 0];
+      card.style.left =
+        Math.max(4, left + 14 + card.offsetWidth > frame.clientWidth ? left - 14 - card.offsetWidth : left + 14) + "px";
+      card.style.top = Math.max(4, Math.min(top - 20, frame.clientHeight - card.offsetHeight - 4)) + "px";
+    }
+
+    function size() {
+      const width = frame.clientWidth;
+      frame.style.height = Math.round(Math.min(width, Math.max(360, width * 0.6))) + "px";
+      return [width, frame.clientHeight];
+    }
+    size();
+    const asked = new URLSearchParams(location.search).get("renderer"); // "webgl" or "canvas", for tests and for comparison
+    let map = asked === "canvas" ? null : WebGLMap.create(canvas, x, y, (i) => hover(i), asked === "webgl");
+    if (!map) {
+      const plain = canvas.cloneNode(); // a canvas keeps the first kind of context that it was asked for
+      canvas.replaceWith(plain);
+      map = new CanvasMap(plain, x, y, (i) => hover(i));
+    }
+    const surface = find(".dv-map > canvas");
+
+    function draw() {
+      const colours = COLOURS[theme()],
+        { byClass, chosen, removed } = state;
+      figure.dataset.theme = theme();
+      // Few points would be lost as dots, many would cover each other on a small screen.
+      const larger = (n > 20000 ? 1 : n > 5000 ? 1.4 : 2) * Math.max(0.5, Math.min(1, frame.clientWidth / 800));
+      map.draw({
+        group: byClass ? label : removed.slice(),
+        groups: byClass
+          ? names.map((_, each) => ({ colour: classColour(each), size: SIZES.class * larger }))
+          : [
+              { colour: colours.kept, size: SIZES.kept * larger },
+              { colour: colours.removed, size: SIZES.removed * larger },
+            ],
+        order: byClass ? everyone : [...everyone.filter((i) => !removed[i]), ...everyone.filter((i) => removed[i])],
+        visible: chosen < 0 ? null : everyone.filter((i) => label[i] === chosen),
+        background: toHex(getComputedStyle(frame).backgroundColor),
+        ring: colours.ring,
+      });
+      const entries = byClass
+        ? names.map((name, each) => [name, classColour(each)])
+        : [
+            ["kept", colours.kept],
+            ["removed", colours.removed],
+          ];
+      find(".dv-legend").replaceChildren(
+        ...entries.map(([name, colour]) => {
+          const item = document.createElement("li"),
+            dot = document.createElement("span");
+          dot.style.background = colour;
+          item.append(dot, name);
+          return item;
+        }),
+      );
+    }
+
+    function toHex(colour) {
+      const parts = colour.match(/[\d.]+/g)?.map(Number) ?? [255, 255, 255];
+      return (
+        "#" +
+        parts
+          .slice(0, 3)
+          .map((part) => Math.round(part).toString(16).padStart(2, "0"))
+          .join("")
+      );
+    }
+
+    // --- Numbers and gallery
+
+    function answer() {
+      const k = state.chosen,
+        gone = new Array(names.length).fill(0);
+      const all = byNoise.filter((i) => state.removed[i]);
+      for (const i of all) gone[label[i]] += 1;
+      state.shown = k < 0 ? all : all.filter((i) => label[i] === k);
+      state.page = 0;
+      form.elements.step.disabled = !state.byEps;
+      const eps = data.eps.length ? String(data.eps[state.step]) : "";
+      form.elements.eps.value = eps;
+      form.elements.step.setAttribute("aria-valuetext", `eps ${eps}`);
+      const by = state.byEps ? `At eps ${eps}` : `By the mask ${data.mask}`;
+      const ofClass = k < 0 ? "" : `; of ${names[k]}, ${share(gone[k], perClass[k])}`;
+      find(".dv-share").textContent = `${by}, ${share(all.length, n)} examples are removed${ofClass}.`;
+      find(".dv-words").textContent =
+        `${data.title}: ${count(n)} examples in ${names.length} classes. ${by}, ${share(all.length, n)} are removed.`;
+      figure.querySelectorAll("tbody td").forEach((cell, each) => {
+        cell.textContent = perClass[each] ? share(gone[each], perClass[each]) : "none";
+      });
+      fillGallery();
+    }
+
+    function fillGallery() {
+      const first = state.page * PER_PAGE,
+        here = state.shown.slice(first, first + PER_PAGE);
+      const range = here.length ? `${count(first + 1)} to ${count(first + here.length)} of ` : "";
+      const without = state.shown.filter((i) => !tileOf.has(i)).length;
+      find(".dv-shown").textContent =
+        `Removed: ${range}${count(state.shown.length)}` +
+        (without ? `, ${count(without)} without an image in this page` : "");
+      find("[data-page='-1']").disabled = first === 0;
+      find("[data-page='1']").disabled = first + PER_PAGE >= state.shown.length;
+      find(".dv-tiles").replaceChildren(
+        ...here.map((i) => {
+          const item = document.createElement("li"),
+            tile = document.createElement("button");
+          tile.type = "button";
+          tile.dataset.example = i;
+          tile.title = lines(i).join("\n");
+          tile.setAttribute("aria-label", lines(i).join(", ") + ": show on the map");
+          tile.append(picture(i) ?? `${i}`);
+          item.append(tile);
+          return item;
+        }),
+      );
+    }
+
+    // --- What moves it
+
+    form.addEventListener("submit", (event) => event.preventDefault());
+    let before = "";
+    function changed() {
+      // by a mouse, a key or an assistive tool, which send one of two events, or both
+      const now = [...new FormData(form).values()].join();
+      if (now === before) return;
+      before = now;
+      hover(-1);
+      read();
+      answer();
+      draw();
+    }
+    form.addEventListener("input", changed);
+    form.addEventListener("change", changed);
+    figure.addEventListener("click", (event) => {
+      const { page, zoom, example } = event.target.closest("button")?.dataset ?? {};
+      if (page) {
+        state.page += Number(page);
+        fillGallery();
+      }
+      if (zoom === "all") map.showAll();
+      else if (zoom) map.zoom(zoom === "in" ? 1.5 : 1 / 1.5);
+      if (example) {
+        map.zoom(2, Number(example));
+        map.highlight(Number(example));
+      }
+    });
+    const pointAt = (event) => {
+      const example = event.target.closest?.(".dv-tiles button")?.dataset.example;
+      if (example !== undefined) map.highlight(Number(example));
+    };
+    figure.addEventListener("mouseover", pointAt);
+    figure.addEventListener("focusin", pointAt);
+    const keys = {
+      ArrowLeft: () => map.move(-1, 0),
+      ArrowRight: () => map.move(1, 0),
+      ArrowUp: () => map.move(0, 1),
+      ArrowDown: () => map.move(0, -1),
+      "+": () => map.zoom(1.5),
+      "=": () => map.zoom(1.5),
+      "-": () => map.zoom(1 / 1.5),
+      0: () => map.showAll(),
+    };
+    surface.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+      event.preventDefault();
+      keys[event.key]();
+    });
+    new ResizeObserver(() => map.resize(...size())).observe(frame);
+    new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    new MutationObserver(draw).observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+
+    changed();
+    figure.viewer = { map, state };
+  }
+
+  root.dolbViewer = { build };
+})(window);
