@@ -73,8 +73,10 @@ def _joined_events(runs: Iterable[xr.Dataset]) -> dict[str, Any]:
     """Return the events of runs one after another, each with the number of its run."""
     tables = []
     for number, one in enumerate(runs):
-        events = one.drop_dims("run")
-        tables.append(events.assign(run_number=("event", np.full(one.sizes.get("event", 0), number))))
+        if "event" not in one.dims:
+            continue
+        events = one.drop_dims(set(one.dims) - {"event"})
+        tables.append(events.assign(run_number=("event", np.full(one.sizes["event"], number))))
     joined = xr.concat(tables, "event")
     return {str(name): variable for name, variable in joined.data_vars.items()}
 

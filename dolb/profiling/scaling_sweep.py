@@ -96,11 +96,12 @@ def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Datas
     """Join measurements, of two with one key the later, and beside them the simulated rows of an experiment.
 
     Of what is given as measured, simulated rows are dropped, and so are runs on another device than the last one's:
-    a table that is compared has one machine.
+    a table that is compared has one machine. Events stay with the first repetition alone; one step is drawn.
     """
     runs = [one for part in measured for one in results.split(part) if str(one["source"].item()) != SOURCE]
     if not runs:
         raise ValueError("there is no measured run among the results given")
     device = str(runs[-1]["device"].item())
+    runs = [one if not one["repeat"].item() else one.drop_dims("event", errors="ignore") for one in runs]
     here = results.merge(curves.named(one) for one in runs if str(one["device"].item()) == device)
     return results.merge([with_efficiency(here), simulation])
