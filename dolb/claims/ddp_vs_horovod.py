@@ -70,8 +70,7 @@ def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:
     if gaps.empty:
         return None, "Nothing was measured with both libraries on several ranks."
     told = "; ".join(
-        f"{row.arch}, {row.scaling} scaling, {row.ratio:.2f} ({row.low:.2f} to {row.high:.2f})"
-        for row in gaps.itertuples()
+        f"{row.arch}, {row.scaling} scaling, {row.ratio:.2f}{_between(row.low, row.high)}" for row in gaps.itertuples()
     )
     signs = [sign(np.log(row.low), np.log(row.high)) for row in gaps.itertuples()]
     agreed = signs[0] if len(set(signs)) == 1 else None
@@ -81,13 +80,17 @@ def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:
     )
 
 
+def _between(low: float, high: float) -> str:
+    return "" if np.isnan(low) else f" ({low:.2f} to {high:.2f})"
+
+
 def _tuning(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     table = study.tuned(ds)
     horovod = table[table["library"] == "horovod"]
     simulated = horovod[horovod["source"] == "simulated"]
     if simulated.empty:
         return "not yet measured", "", "The simulated settings are not among the results."
-    best = simulated.sort_values("ratio").iloc[-1]
+    best = simulated.sort_values("ratio", kind="stable").iloc[-1]
     holds: list[bool | None] = [bool(best["ratio"] - 1 < MARGINAL)]
     ours = (
         f"In simulation, on {best['ranks']} GPUs of Summit, the best of {len(simulated)} settings "

@@ -34,18 +34,18 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     ``cells`` has arch, scaling, variant, ranks, images_per_second, speed_low, speed_high, efficiency, low, high,
     batch_size, repeats, device. The grey line is the ideal: K ranks, K times the throughput of one.
     """
-    table = cells.assign(case=cells["arch"] + ", " + cells["scaling"] + " scaling")
-    one = table[table["ranks"] == 1].groupby("case")["images_per_second"].mean()
-    table["ideal"] = table["ranks"] * table["case"].map(one)
-    cases = list(dict.fromkeys(table["case"]))
-    shown = alt.param(name="case", value=cases[0], bind=alt.binding_select(options=cases, name="measured "))
+    table = cells.assign(setup=cells["arch"] + ", " + cells["scaling"] + " scaling")
+    one = table[table["ranks"] == 1].groupby("setup")["images_per_second"].mean()
+    table["ideal"] = table["ranks"] * table["setup"].map(one)
+    cases = list(dict.fromkeys(table["setup"]))
+    shown = alt.param(name="shown", value=cases[0], bind=alt.binding_select(options=cases, name="measured "))
     library = alt.selection_point(fields=["variant"], bind="legend")
     colour = alt.Color("variant:N", title="measured (click)", legend=ABOVE).scale(
         domain=list(LIBRARIES), range=list(LIBRARIES.values())
     )
     tooltip = [
         alt.Tooltip("variant:N", title="library, measured"),
-        alt.Tooltip("case:N", title="network"),
+        alt.Tooltip("setup:N", title="network"),
         alt.Tooltip("ranks:Q", title="ranks"),
         alt.Tooltip("batch_size:Q", title="global batch size", format=","),
         alt.Tooltip("images_per_second:Q", title="images per second", format=",.1f"),
@@ -57,7 +57,7 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
         alt.Tooltip("repeats:Q", title="repetitions"),
         alt.Tooltip("device:N", title="device"),
     ]
-    base = alt.Chart(table).transform_filter("datum.case === case").encode(x=_ranks_axis(table["ranks"], "ranks"))
+    base = alt.Chart(table).transform_filter("datum.setup === shown").encode(x=_ranks_axis(table["ranks"], "ranks"))
     panels: list[Panel] = []
     for value, low, high, ideal, axis in (
         ("images_per_second", "speed_low", "speed_high", "datum.ideal", alt.Axis(format="~s")),
@@ -176,13 +176,17 @@ def tuning(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pa
         alt.Tooltip("repeats:Q", title="repetitions"),
         alt.Tooltip("source:N", title="source"),
     ]
-    colour = alt.Color("library:N", legend=None).scale(domain=["ddp", "horovod"], range=list(LIBRARIES.values()))
+    library = alt.selection_point(fields=["library"], bind="legend")
+    colour = alt.Color("library:N", title="library (click)", legend=ABOVE).scale(
+        domain=["ddp", "horovod"], range=list(LIBRARIES.values())
+    )
+    base = base.encode(opacity=picked(library))
     is_measured = base.transform_filter("datum.source === 'measured'")
     is_simulated = base.transform_filter("datum.source === 'simulated'")
     layers = alt.layer(
         alt.Chart(table).mark_rule(color=REPORTED).encode(x=alt.datum(0)),
         is_measured.mark_rule(strokeWidth=1.5).encode(x=alt.X("change_low:Q"), x2="change_high:Q", color=colour),
-        is_measured.mark_point(filled=True, size=60).encode(x=x, color=colour, tooltip=tooltip),
+        is_measured.mark_point(filled=True, size=60).encode(x=x, color=colour, tooltip=tooltip).add_params(library),
         is_simulated.mark_point(filled=False, size=50, strokeWidth=1.5).encode(x=x, color=colour, tooltip=tooltip),
     ).properties(width=340)  # fmt: skip
     facet = alt.Row("panel:N", title=None, sort=panels).header(

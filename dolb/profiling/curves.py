@@ -42,10 +42,11 @@ def on_summit(policy: Policy, arch: str = ARCH, batch_per_rank: int = BATCH_PER_
     return Scenario(tensors.v100(arch, batch_per_rank), network.preset("summit"), policy, batch_per_rank, jitter=JITTER)
 
 
-def simulated(points: int = 36, draws: int = 64) -> xr.Dataset:
-    """Return every simulated row of the comparison: curves of about ``points`` numbers of ranks, bands of ``draws``."""
+def simulated(points_per_doubling: int = 3, draws: int = 64) -> xr.Dataset:
+    """Return every simulated row of the comparison; ``draws`` is of what is not known, for the bands."""
     scenarios = {policy.name: on_summit(policy) for policy in POLICIES}
-    counts = sorted({*scaling.rank_counts(MOST_GPUS, points, NODE), TUNED_GPUS, STUDIED_GPUS})
+    nodes = 2 ** np.arange(0, np.log2(MOST_GPUS / NODE), 1 / points_per_doubling)
+    counts = sorted({1, *(NODE * round(count) for count in nodes.tolist()), TUNED_GPUS, STUDIED_GPUS, MOST_GPUS})
     rows = [
         *_with_band(scenarios, counts, draws),
         *_ablation(scenarios[BENT], counts),

@@ -78,6 +78,7 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
     """
     parts = [_tuned_measured(rows(ds, "measured")), _tuned_simulated(rows(ds, "simulated"))]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    table = table.reindex(columns=[*table, *{"low", "high", "repeats"}.difference(table)])
     names = table["variant"].str.split(",").str[0]
     return table.assign(
         panel=table["source"] + ": " + names + " on " + table["ranks"].astype(str) + " ranks, " + table["arch"]
@@ -151,14 +152,13 @@ def ablation(ds: xr.Dataset) -> pd.DataFrame:
 def bend(ds: xr.Dataset, variant: str) -> float:
     """Return the fewest ranks from which a doubling costs more than ``DROP`` of efficiency, or NaN where none does.
 
-    Between the simulated points the curve is taken to be straight over the logarithm of ranks.
+    Where twice a number of ranks was not simulated, the curve is taken to be straight over the logarithm of ranks.
     """
     curve = curves_at(rows(ds, "simulated"), variant)
-    ranks, efficiency = np.log2(curve["ranks"].to_numpy(float)), curve["efficiency"].to_numpy()
-    tried = np.arange(1.0, ranks[-1] - 1, 0.05)
-    lost = np.interp(tried, ranks, efficiency) - np.interp(tried + 1, ranks, efficiency)
-    found = np.flatnonzero(lost > DROP)
-    return float(2 ** tried[found[0]]) if len(found) else float("nan")
+    ranks, efficiency = curve["ranks"].to_numpy(float), curve["efficiency"].to_numpy()
+    lost = efficiency - np.interp(np.log(2 * ranks), np.log(ranks), efficiency)
+    found = ranks[(lost > DROP) & (2 * ranks <= ranks[-1]) & (ranks > 1)]
+    return float(found[0]) if len(found) else float("nan")
 
 
 def ring_steps(ds: xr.Dataset) -> pd.DataFrame:
