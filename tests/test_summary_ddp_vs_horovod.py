@@ -20,13 +20,13 @@ def loses(library, ranks, repeat):
     return (100 - 20 * repeat) * ranks * (1 - lost * np.log2(ranks))
 
 
-def test_cells_have_the_mean_and_students_interval(simulation):
+def test_cells_have_the_geometric_mean_and_students_interval_of_logarithms(simulation):
     ds = scaling_sweep.complete(made_measurements(loses), simulation)
     cell = study.cells(ds).set_index(["variant", "ranks"]).loc[("DDP", 4)]
-    speeds = np.array([loses("ddp", 4, repeat) for repeat in range(3)])
-    half = stats.t.ppf(0.975, 2) * speeds.std(ddof=1) / np.sqrt(3)
-    assert cell["images_per_second"] == pytest.approx(speeds.mean())
-    assert cell["speed_high"] == pytest.approx(speeds.mean() + half)
+    logs = np.log([loses("ddp", 4, repeat) for repeat in range(3)])
+    half = stats.t.ppf(0.975, 2) * logs.std(ddof=1) / np.sqrt(3)
+    assert cell["images_per_second"] == pytest.approx(np.exp(logs.mean()))
+    assert cell["speed_high"] == pytest.approx(np.exp(logs.mean() + half))
     # What slows a whole repetition is not in the efficiency.
     assert cell["efficiency"] == pytest.approx(0.9)
     assert cell["high"] - cell["low"] == pytest.approx(0, abs=1e-9)

@@ -11,6 +11,7 @@ import pandas as pd
 from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked, titled
 
 DASHED = [6, 4]
+CUT = 1.15  # intervals are drawn up to so much above the highest value
 LIBRARIES = {"DDP": COLOURS[0], "Horovod": COLOURS[4]}
 CURVES = {
     "DDP": COLOURS[0],
@@ -37,6 +38,9 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     table = cells.assign(setup=cells["arch"] + ", " + cells["scaling"] + " scaling")
     one = table[table["ranks"] == 1].groupby("setup")["images_per_second"].mean()
     table["ideal"] = table["ranks"] * table["setup"].map(one)
+    # An interval of few repetitions may be far longer than the axis: it is drawn up to there, and the hover tells it.
+    table["speed_top"] = table["speed_high"].clip(upper=CUT * table.groupby("setup")["ideal"].transform("max"))
+    table["top"] = table["high"].clip(upper=CUT * max(1.0, float(table["efficiency"].max())))
     cases = list(dict.fromkeys(table["setup"]))
     shown = alt.param(name="shown", value=cases[0], bind=alt.binding_select(options=cases, name="measured "))
     library = alt.selection_point(fields=["variant"], bind="legend")
@@ -60,8 +64,8 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     base = alt.Chart(table).transform_filter("datum.setup === shown").encode(x=_ranks_axis(table["ranks"], "ranks"))
     panels: list[Panel] = []
     for value, low, high, ideal, axis in (
-        ("images_per_second", "speed_low", "speed_high", "datum.ideal", alt.Axis(format="~s")),
-        ("efficiency", "low", "high", "1", PERCENT),
+        ("images_per_second", "speed_low", "speed_top", "datum.ideal", alt.Axis(format="~s")),
+        ("efficiency", "low", "top", "1", PERCENT),
     ):
         words = value.replace("_", " ")
         y = alt.Y(f"{value}:Q", title=words, axis=axis).scale(zero=True)
@@ -166,7 +170,11 @@ def tuning(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pa
         change="datum.ratio - 1", change_low="datum.low - 1", change_high="datum.high - 1"
     )
     base = base.encode(y=alt.Y("setting:N", title=None, sort=None).axis(labelLimit=220, grid=True, gridOpacity=0.3))
-    x = alt.X("change:Q", title="change of throughput against the defaults").axis(format="+.0%", tickCount=6)
+    # Long intervals are cut at twice the reach of the points.
+    reach = 2 * max(0.1, float((table["ratio"] - 1).abs().max()))
+    x = alt.X("change:Q", title="change of throughput against the defaults").axis(format="+.0%", tickCount=6).scale(
+        domain=[-reach, reach]
+    )  # fmt: skip
     tooltip = [
         alt.Tooltip("panel:N", title="what"),
         alt.Tooltip("setting:N", title="setting"),
@@ -185,7 +193,7 @@ def tuning(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pa
     is_simulated = base.transform_filter("datum.source === 'simulated'")
     layers = alt.layer(
         alt.Chart(table).mark_rule(color=REPORTED).encode(x=alt.datum(0)),
-        is_measured.mark_rule(strokeWidth=1.5).encode(x=alt.X("change_low:Q"), x2="change_high:Q", color=colour),
+        is_measured.mark_rule(strokeWidth=1.5, clip=True).encode(x="change_low:Q", x2="change_high:Q", color=colour),
         is_measured.mark_point(filled=True, size=60).encode(x=x, color=colour, tooltip=tooltip).add_params(library),
         is_simulated.mark_point(filled=False, size=50, strokeWidth=1.5).encode(x=x, color=colour, tooltip=tooltip),
     ).properties(width=340)  # fmt: skip

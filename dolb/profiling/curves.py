@@ -30,7 +30,7 @@ NODE = network.preset("summit").ranks_per_node
 POLICIES: tuple[Policy, ...] = (DDP(), horovod("0.20"), horovod("0.20", response_cache=False), horovod("0.21"))
 BENT = POLICIES[2].name  # the one whose curve bends, of which mechanisms are switched off
 TUNED = f"{POLICIES[1].name}, tuned"
-FUSIONS_MB, CYCLES_MS = (1, 4, 16, 64, 256), (0.5, 1, 2.5, 5, 10, 25)
+FUSIONS_MB, CYCLES_MS = (1, 64, 256), (0.5, 1, 5, 10, 25)
 RING_RANKS = (2, 3, 4, 8, 16, 64)
 _NAMES = {"ddp": "DDP", "horovod": "Horovod"}
 

@@ -1,7 +1,7 @@
 """The numbers of DDP against Horovod: measured throughput and efficiency, simulated curves, and what tuning gains.
 
-Rows are told apart by ``source``: measured here, or simulated. Intervals are Student's over repetitions; where two runs
-are compared, it is over the logarithms of their ratios within a repetition, as what slows a machine slows both.
+Rows are told apart by ``source``: measured here, or simulated. Means are geometric and intervals Student's over
+the logarithms of repetitions; runs are compared within a repetition, as what slows a machine slows both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     usual = measured[_usual(measured)]
     made = []
     for values, group in usual.groupby(list(CELL), sort=True):
-        speed, efficiency = (mean_interval(group[name].to_numpy()) for name in ("images_per_second", "efficiency"))
+        speed, efficiency = (geometric(group[name].to_numpy()) for name in ("images_per_second", "efficiency"))
         made.append(
             {
                 **dict(zip(CELL, values, strict=True)),
@@ -178,7 +178,7 @@ def _ratios(ratio: pd.Series, by: Sequence[str]) -> pd.DataFrame:
     """Return the geometric mean of ratios by group, with Student's interval over their logarithms."""
     made = []
     for values, group in ratio.groupby(level=list(by), sort=True):
-        middle, low, high = np.exp(mean_interval(np.log(group.to_numpy())))
+        middle, low, high = geometric(group.to_numpy())
         made.append(
             {
                 **dict(zip(by, values if isinstance(values, tuple) else (values,), strict=True)),
@@ -189,6 +189,12 @@ def _ratios(ratio: pd.Series, by: Sequence[str]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(made)
+
+
+def geometric(values: np.ndarray) -> tuple[float, float, float]:
+    """Return the geometric mean and Student's interval over logarithms, which suits speeds and their ratios."""
+    middle, low, high = (float(np.exp(value)) for value in mean_interval(np.log(values)))
+    return middle, low, high
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
