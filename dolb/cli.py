@@ -18,6 +18,9 @@ import typer
 import dolb
 from dolb import claims, figures, gate, pages, publish, recipes, results, viewer
 from dolb import data as datasets
+from dolb.profiling import curves, scaling_sweep, timeline
+from dolb.profiling.config import ScalingConfig
+from dolb.profiling.workers import WorkerError
 from dolb.summary import batch_size as study
 from dolb.training.device import DeviceError
 
@@ -41,7 +44,13 @@ _FOR_THE_USER = (
     TimeoutError,
     TypeError,
     ValueError,
+    WorkerError,
 )
+# What stands beside the measurements of an experiment; it takes seconds, so it is made when they are published.
+_SIMULATED: dict[str, Callable[[], Any]] = {
+    "ddp-vs-horovod": curves.simulated,
+    "step-timeline": timeline.simulated_steps,
+}
 
 Scale = Annotated[str, typer.Option(help="published: read results and draw; demo: small, on digits; paper: the study.")]
 Slug = Annotated[str, typer.Argument(help=f"The experiment, such as {next(iter(recipes.RECIPES))}.")]
@@ -159,10 +168,12 @@ def sweep(
     lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
+    ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
 ) -> None:
-    """Train the runs of an experiment that the store lacks."""
+    """Train, or measure, the runs of an experiment that the store lacks."""
     from dolb.training.sweep import sweep as train_all  # late, so that other commands do not wait for torch
 
     if scale == "published":
@@ -176,18 +187,29 @@ def sweep(
         lrs=_listed(lrs, float),
         seeds=_listed(seeds, int),
         epochs=epochs,
+        ranks=_listed(ranks, int),
+        repeats=repeats,
     )
     done = set(results.RunStore(store).keys())
     typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
     if dry_run:
         for config in configs:
-            typer.echo(
-                f"  {config.key}  {config.arch}  batch {config.batch_size}  rate {config.lr:g}  seed {config.seed}"
-            )
+            typer.echo(f"  {config.key}  {_in_words(config)}")
         return
-    ds = train_all(configs, store=store, device=device, data_dir=data_dir, at_once=at_once, time_limit=time_limit)
+    if isinstance(configs[0], ScalingConfig):
+        ds = scaling_sweep.measure_all(configs, store=store, time_limit=time_limit)
+    else:
+        ds = train_all(configs, store=store, device=device, data_dir=data_dir, at_once=at_once, time_limit=time_limit)
     left = ds.attrs["unfinished"]
     typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
+
+
+def _in_words(config: Any) -> str:
+    start = f"{config.arch}  batch {config.batch_size}"
+    if isinstance(config, ScalingConfig):
+        tuned = f"{config.bucket_mb:g} MiB" if config.library == "ddp" else f"{config.cycle_time_ms:g} ms"
+        return f"{start}  {config.library} ({tuned})  {config.ranks} ranks, {config.scaling}  repeat {config.repeat}"
+    return f"{start}  rate {config.lr:g}  seed {config.seed}"
 
 
 def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
@@ -214,7 +236,10 @@ def publish_command(slug: Slug, store: Store = Path("store")) -> None:
     if demo:
         raise ValueError(f"{store} holds demo runs (on {demo[0]}) of {slug}; only the study's own runs are published")
     before = [results.load(target)] if target.exists() else []
-    merged = results.merge([*before, *fresh])
+    if slug in _SIMULATED:
+        merged = scaling_sweep.complete([*before, *fresh], _SIMULATED[slug]())
+    else:
+        merged = results.merge([*before, *fresh])
     results.save(merged, target)
     new = merged.sizes["run"] - (before[0].sizes["run"] if before else 0)
     lacking = len({c.key for c in recipes.configs(slug, "paper")} - set(map(str, merged["key"].values)))

@@ -29,8 +29,8 @@ import dolb
 from dolb.gate import GateError, ParameterError, check_notebook, check_parameters, first_unfinished
 
 __all__ = [
-    "BookError", "GateError", "ParameterError", "build_book", "check_notebook", "notice", "provenance_panel",
-    "run_notebook", "show", "stage",
+    "BookError", "GateError", "ParameterError", "build_book", "check_notebook", "downloads", "notice",
+    "provenance_panel", "run_notebook", "show", "stage",
 ]  # fmt: skip
 
 # Above this many data rows a chart is drawn on a canvas; below, as SVG, whose marks assistive technology can read.
@@ -201,12 +201,7 @@ def provenance_panel(
         f'<td style="text-align:left">{html.escape(_readable(value))}</td></tr>'
         for name, value in info.items()
     )
-    link = ""
-    if csv is not None:
-        data = base64.b64encode(csv.encode("utf-8")).decode("ascii")
-        name = html.escape(csv_name)
-        href = f"data:text/csv;charset=utf-8;base64,{data}"
-        link = f'<p><a download="{name}" href="{href}">Download the data ({name})</a></p>'
+    link = "" if csv is None else f"<p>{_link(csv, csv_name, f'Download the data ({csv_name})', 'text/csv')}</p>"
     return _Described(
         '<details class="dolb-provenance"><summary>What was run</summary>'
         f"<table>{rows}</table>"
@@ -215,6 +210,17 @@ def provenance_panel(
         f"{link}</details>",
         f"What was run: {', '.join(f'{name} {_readable(value)}' for name, value in info.items())}\n{command}",
     )
+
+
+def downloads(files: Mapping[str, str], words: str) -> HTML:
+    """Return a sentence and links to files, given as name and text, that a reader can save; the page holds them."""
+    links = ", ".join(_link(text, name, name, "application/json") for name, text in files.items())
+    return _Described(f'<p class="dolb-downloads">{html.escape(words)} {links}</p>', f"{words} {', '.join(files)}")
+
+
+def _link(text: str, name: str, words: str, kind: str) -> str:
+    data = base64.b64encode(text.encode("utf-8")).decode("ascii")
+    return f'<a download="{html.escape(name)}" href="data:{kind};charset=utf-8;base64,{data}">{html.escape(words)}</a>'
 
 
 def notice(text: str) -> HTML:

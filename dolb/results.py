@@ -27,7 +27,7 @@ from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, valid
 
 __all__ = [
     "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "load", "merge", "provenance",
-    "provenance_of", "published", "run_dataset", "save", "validate",
+    "provenance_of", "published", "run_dataset", "save", "split", "validate",
 ]  # fmt: skip
 
 ENGINE: Any = "h5netcdf"
@@ -51,12 +51,34 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
     """Join runs into one Dataset; of two runs with one key the later wins, and shorter runs are padded with NaN."""
     by_key: dict[str, xr.Dataset] = {}
     for part in parts:
-        for position, key in enumerate(map(str, np.atleast_1d(part["key"].values))):
-            by_key[key] = part.isel(run=[position])
+        by_key |= {str(one["key"].item()): one for one in split(part)}
     if not by_key:
         raise SchemaError("there is no run to merge")
-    merged = xr.concat(by_key.values(), "run", join="outer", coords="minimal", compat="equals", data_vars="all")
+    runs = [one.drop_dims("event", errors="ignore") for one in by_key.values()]
+    merged = xr.concat(runs, "run", join="outer", coords="minimal", compat="equals", data_vars="all")
+    if any("event" in one.dims for one in by_key.values()):
+        merged = merged.assign(_joined_events(by_key.values()))
     return describe(merged)
+
+
+def split(ds: xr.Dataset) -> list[xr.Dataset]:
+    """Return every run as a Dataset of its own, with the events that are its own."""
+    if "run_number" not in ds:
+        return [ds.isel(run=[position]) for position in range(ds.sizes["run"])]
+    numbers = ds["run_number"].to_numpy()
+    return [ds.isel(run=[k], event=np.flatnonzero(numbers == k)) for k in range(ds.sizes["run"])]
+
+
+def _joined_events(runs: Iterable[xr.Dataset]) -> dict[str, Any]:
+    """Return the events of runs one after another, each with the number of its run."""
+    tables = []
+    for number, one in enumerate(runs):
+        if "event" not in one.dims:
+            continue
+        events = one.drop_dims(set(one.dims) - {"event"})
+        tables.append(events.assign(run_number=("event", np.full(one.sizes["event"], number))))
+    joined = xr.concat(tables, "event")
+    return {str(name): variable for name, variable in joined.data_vars.items()}
 
 
 def save(ds: xr.Dataset, path: str | Path) -> Path:

@@ -287,3 +287,10 @@ def test_provenance_panel_escapes_everything_and_carries_the_csv():
 
 def test_provenance_panel_without_data_has_no_link():
     assert "<a " not in publish.provenance_panel({}, "papermill a.ipynb", None, "a.csv").data
+
+
+def test_a_file_can_be_saved_from_the_page_itself():
+    page = publish.downloads({"a.json": "{}"}, "Traces <here>:").data
+    assert 'download="a.json"' in page
+    assert base64.b64encode(b"{}").decode() in page
+    assert "&lt;here&gt;" in page

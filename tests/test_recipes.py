@@ -33,7 +33,7 @@ def test_a_demo_needs_no_download_and_its_batches_fit_the_digits(slug):
 
     runs = recipes.configs(slug, "demo")
     assert {run.data for run in runs} == {"digits"}
-    assert {run.precision for run in runs} == {"fp32"}
+    assert {getattr(run, "precision", "fp32") for run in runs} == {"fp32"}
     assert max(run.batch_size for run in runs) <= len(load("digits").train_labels)
 
 
@@ -163,3 +163,51 @@ def test_an_unknown_change_is_refused_by_name():
 def test_an_unknown_network_among_the_changes_is_refused():
     with pytest.raises(ValueError, match="did you mean 'resnet18'"):
         recipes.configs("batch-size", "paper", archs=["resnet-18"])
+
+
+def test_both_libraries_are_measured_alike():
+    runs = recipes.configs("ddp-vs-horovod", "paper", part="weak")
+    cells = {
+        library: {(run.arch, run.ranks, run.batch_size, run.repeat) for run in runs if run.library == library}
+        for library in ("ddp", "horovod")
+    }
+    assert cells["ddp"] == cells["horovod"]
+    assert {run.ranks for run in runs} == {1, 2, 4, 8, 16}
+    assert {run.arch for run in runs} == {"smallnet-8", "resnet18", "resnet50", "vgg11"}
+
+
+def test_every_repetition_of_a_measurement_has_its_one_rank():
+    runs = recipes.configs("ddp-vs-horovod", "paper")
+    alone = {(run.arch, run.library, run.scaling, run.repeat) for run in runs if run.ranks == 1}
+    assert {(run.arch, run.library, run.scaling, run.repeat) for run in runs} == alone
+
+
+def test_a_repetition_is_whole_before_the_next():
+    repeats = [run.repeat for run in recipes.configs("ddp-vs-horovod", "paper")]
+    assert repeats == sorted(repeats)
+
+
+def test_strong_scaling_keeps_the_global_batch():
+    runs = recipes.configs("ddp-vs-horovod", "paper", part="strong")
+    assert len({run.batch_size for run in runs}) == 1
+    assert {run.ranks for run in runs} == {1, 2, 4, 8, 16}
+
+
+def test_what_g21_tunes_is_tuned_on_the_most_ranks():
+    runs = recipes.configs("ddp-vs-horovod", "paper", part="tuning", ranks=[1, 2])
+    assert {run.ranks for run in runs} == {2}
+    assert len({run.cycle_time_ms for run in runs}) > 1
+    assert len({run.fusion_threshold_mb for run in runs}) > 1
+    assert len({run.bucket_mb for run in runs}) > 1
+
+
+def test_an_unknown_part_of_the_measurements_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="part 'huge' is not known; accepted: all, weak, strong, tuning"):
+        recipes.configs("ddp-vs-horovod", "demo", part="huge")
+
+
+def test_the_steps_of_both_libraries_are_traced():
+    for scale in ("demo", "paper"):
+        runs = recipes.configs("step-timeline", scale)
+        assert {run.library for run in runs} == {"ddp", "horovod"}
+        assert all(run.trace_steps > 0 for run in runs)

@@ -14,20 +14,40 @@ from typing import Any
 import xarray as xr
 import yaml
 
-from dolb.claims import batch_size
+from dolb.claims import batch_size, ddp_vs_horovod, step_timeline
 from dolb.claims.claim import OUTCOMES, Claim, Judge, Verdict
 
-__all__ = ["JUDGES", "OUTCOMES", "Claim", "Judge", "Verdict", "judge", "load", "reported_accuracies", "statements"]
+__all__ = [
+    "JUDGES",
+    "OUTCOMES",
+    "Claim",
+    "Judge",
+    "Verdict",
+    "judge",
+    "load",
+    "reported_accuracies",
+    "scaling_measurements",
+    "statements",
+]
 
-JUDGES: dict[str, Judge] = {**batch_size.JUDGES}
+JUDGES: dict[str, Judge] = {**batch_size.JUDGES, **ddp_vs_horovod.JUDGES, **step_timeline.JUDGES}
 
 
 def load(path: str | Path | None = None) -> tuple[dict[str, dict[str, Any]], dict[str, Claim]]:
     """Read the documents and their claims, by source and by id; without a path, those of this package's checkout."""
-    path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
-    content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    content = _read(path)
     claims = [Claim(**{str(name): value for name, value in entry.items()}) for entry in content["claims"]]
     return content["sources"], {claim.id: claim for claim in claims}
+
+
+def scaling_measurements(path: str | Path | None = None) -> list[dict[str, Any]]:
+    """Return published measurements of data-parallel scaling, as the list of claims has them."""
+    return _read(path)["scaling_measurements"]
+
+
+def _read(path: str | Path | None) -> dict[str, Any]:
+    path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
+    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
 
 
 def judge(claims: Mapping[str, Claim], results: Mapping[str, xr.Dataset]) -> dict[str, Verdict]:

@@ -13,11 +13,21 @@ from dolb.figures.batch_size import (
 )
 from dolb.figures.benchmarks import engine_speed, step_speed
 from dolb.figures.cost import recommendation, seconds_by_batch_size
+from dolb.figures.scaling import (
+    ablation,
+    measured_scaling,
+    side_by_side,
+    simulated_scaling,
+    tuning,
+    validation,
+)
+from dolb.figures.step_timeline import step_timeline
 from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
 
 __all__ = [
     "COLOURS",
     "REPORTED",
+    "ablation",
     "accuracy_by_batch_size",
     "accuracy_by_cost",
     "accuracy_by_share",
@@ -25,8 +35,14 @@ __all__ = [
     "batch_size_axis",
     "batch_size_study",
     "engine_speed",
+    "measured_scaling",
     "preferred_batch_size",
     "recommendation",
     "seconds_by_batch_size",
+    "side_by_side",
+    "simulated_scaling",
     "step_speed",
+    "step_timeline",
+    "tuning",
+    "validation",
 ]

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy.optimize import least_squares
 
 from dolb.profiling import network, tensors
-from dolb.profiling.policy import DDP, Policy, horovod
+from dolb.profiling.policy import DDP, MIB, MILLISECOND, Horovod, Policy, horovod
 from dolb.profiling.scaling import UNKNOWN, Knobs, Range, turn
 from dolb.profiling.simulate import Scenario, simulate
 
@@ -158,3 +158,65 @@ def calibrate_published(rows: Sequence[Row], free: Mapping[str, Range] | None = 
     """Fit jitter and bandwidth to every other published point of more than one GPU, and judge on the others."""
     knobs = {"jitter": Range(0.0, 0.2), "bandwidth": UNKNOWN["bandwidth"]} if free is None else free
     return calibrate(published_points(rows), published_scenario, knobs)
+
+
+# Where the fit of ranks on one machine begins; its knobs turn both numbers. In order of what they matter.
+MACHINE = network.loopback(latency=20e-6, bandwidth=10e9)
+ON_MACHINE: dict[str, Range] = {
+    "compute": Range(0.7, 3.0, log=True),
+    "latency": Range(0.1, 300.0, log=True),
+    "bandwidth": Range(0.005, 1.0, log=True),
+    "jitter": Range(0.0, 0.3),
+}
+_SETTINGS = ["bucket_mb", "fusion_threshold_mb", "cycle_time_ms"]
+_POINT = ["arch", "data", "batch_size_per_rank", "library", *_SETTINGS]
+
+
+def measured_points(ds: xr.Dataset) -> pd.DataFrame:
+    """Return measured throughput, mean over repetitions, by setting and ranks, beside that of one rank alone.
+
+    Of measured runs these are the ones under weak scaling: there a run on one rank tells the compute time of a rank.
+    """
+    names = [*_POINT, "ranks", "scaling", "source", "repeat", "images_per_second"]
+    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    table = table[(table["source"] == "measured") & (table["scaling"] == "weak")]
+    means = table.groupby([*_POINT, "ranks"], as_index=False)["images_per_second"].mean()
+    same = ["arch", "data", "batch_size_per_rank", "library"]
+    alone = means[means["ranks"] == 1].drop_duplicates(same)[[*same, "images_per_second"]]
+    points = means.merge(alone, on=same, suffixes=("", "_alone"))
+    return points[points["ranks"] > 1].sort_values([*_POINT, "ranks"], ignore_index=True)
+
+
+def measured_scenario(row: Row) -> Scenario:
+    """Return the scenario of a point measured on one machine, its compute as fast as one rank alone."""
+    size, channels = (8, 1) if row["data"] == "digits" else (32, 3)
+    table = tensors.work(row["arch"], image_size=size, num_classes=10, channels=channels)
+    batch = int(row["batch_size_per_rank"])
+    step = tensors.spread(table, batch / float(row["images_per_second_alone"]))
+    return Scenario(step, MACHINE, _measured_policy(row), batch)
+
+
+def _measured_policy(row: Row) -> Policy:
+    if row["library"] == "ddp":
+        bucket = round(row["bucket_mb"] * MIB)
+        # Given a size of its own, torch makes all buckets alike; its default has a small first one.
+        return DDP() if bucket == DDP().bucket_bytes else DDP(bucket_bytes=bucket, first_bucket_bytes=bucket)
+    return Horovod(
+        cycle_seconds=row["cycle_time_ms"] * MILLISECOND,
+        fusion_bytes=round(row["fusion_threshold_mb"] * MIB),
+        latency=MACHINE.intra.latency,
+        blocking=True,
+    )
+
+
+def calibrate_measured(ds: xr.Dataset) -> Calibration:
+    """Fit the network of one machine to every other point measured on it, and judge on the others.
+
+    ``compute`` is how much slower ranks compute side by side than one alone. As many knobs are free as there are points
+    to fit them, at most those of ``ON_MACHINE``.
+    """
+    points = measured_points(ds)
+    if len(points) < 2:
+        raise ValueError(f"{len(points)} points of more than one rank were measured; at least 2 are needed")
+    enough = sum(alternate(len(points)))
+    return calibrate(points, measured_scenario, dict(list(ON_MACHINE.items())[:enough]))

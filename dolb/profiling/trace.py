@@ -23,7 +23,7 @@ import xarray as xr
 from dolb import results
 from dolb.profiling.formats import BARRIER, COLUMNS, TraceError, read_file
 
-__all__ = ["TraceError", "dataset", "find", "read", "to_perfetto"]
+__all__ = ["TraceError", "dataset", "find", "perfetto_json", "read", "to_perfetto"]
 
 
 def find(folder: str | Path) -> list[Path]:
@@ -96,7 +96,13 @@ def _move(events: pd.DataFrame, ranks: list[int], of_rank: list[np.ndarray], wha
 
 
 def to_perfetto(events: xr.Dataset, path: str | Path) -> Path:
-    """Write events as Chrome trace JSON, which ui.perfetto.dev opens: a process for each rank, a track for each lane.
+    """Write `perfetto_json` to a file."""
+    Path(path).write_text(perfetto_json(events))
+    return Path(path)
+
+
+def perfetto_json(events: xr.Dataset) -> str:
+    """Return events as Chrome trace JSON, which ui.perfetto.dev opens: a process for each rank, a track for each lane.
 
     Events of a lane that overlap without nesting get tracks of their own, as Perfetto draws a track as a stack.
     """
@@ -120,8 +126,7 @@ def to_perfetto(events: xr.Dataset, path: str | Path) -> Path:
                 )  # fmt: skip
             track += max(numbers) + 1
     about = {name: str(value) for name, value in events.attrs.items()}
-    Path(path).write_text(json.dumps({"traceEvents": made, "displayTimeUnit": "ms", "metadata": about}))
-    return Path(path)
+    return json.dumps({"traceEvents": made, "displayTimeUnit": "ms", "metadata": about})
 
 
 def _tracks(starts: np.ndarray, ends: np.ndarray) -> list[int]:

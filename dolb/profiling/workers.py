@@ -120,7 +120,7 @@ def measure(
         measurement is left then, within ``CLEANUP_SECONDS``.
     """
     place = place or Place()
-    _check(config, port, oversubscribe, place)
+    check(config, port=port, oversubscribe=oversubscribe, place=place)
     mark = secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
@@ -143,7 +143,11 @@ def measure(
         return _row(config, kept)
 
 
-def _check(config: ScalingConfig, port: int | None, oversubscribe: bool, place: Place) -> None:
+def check(
+    config: ScalingConfig, *, port: int | None = None, oversubscribe: bool = False, place: Place | None = None
+) -> None:
+    """Raise what `measure` would raise before it starts anything."""
+    place = place or Place()
     available = slots(config.device_kind)
     if config.ranks > available and not oversubscribe:
         what = "GPUs" if config.device_kind == "cuda" else "cores that this process may use"

@@ -1,0 +1,67 @@
+"""Figures of one training step: its events on lanes by rank, libraries over one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+from dolb.figures.style import ABOVE, COLOURS, titled
+
+LANES = {
+    "compute": COLOURS[1],
+    "communication": COLOURS[4],
+    "negotiation": COLOURS[3],
+    "queue": COLOURS[5],
+    "copy": COLOURS[2],
+}
+ROW_HEIGHT = 15
+
+
+def step_timeline(events: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> alt.VConcatChart:
+    """Draw events as bars over time, a panel per library and a row per rank and lane.
+
+    ``events`` has variant, source, of_ranks, arch, rank, lane, row, name, start_ms, end_ms, duration_ms, bytes.
+    Simulated events are drawn hollow. The wheel zooms and dragging moves all panels at once; the legend picks lanes.
+    """
+    zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
+    lane = alt.selection_point(fields=["lane"], bind="legend")
+    lanes = [name for name in LANES if name in set(events["lane"])]
+    colour = alt.Color("lane:N", title="lane (click)", sort=lanes, legend=ABOVE).scale(
+        domain=lanes, range=[LANES[name] for name in lanes]
+    )
+    x = alt.X("start_ms:Q", title="milliseconds").axis(grid=True, gridOpacity=0.3).scale(nice=False)
+    tooltip = [
+        alt.Tooltip("variant:N", title="library"),
+        alt.Tooltip("source:N", title="source"),
+        alt.Tooltip("row:N", title="lane"),
+        alt.Tooltip("name:N", title="event"),
+        alt.Tooltip("start_ms:Q", title="from, ms", format=",.3f"),
+        alt.Tooltip("duration_ms:Q", title="length, ms", format=",.3f"),
+        alt.Tooltip("bytes:Q", title="bytes", format=","),
+    ]
+    panels: list[alt.Chart] = []
+    for (variant, source), table in events.groupby(["variant", "source"], sort=False):
+        about, hollow = table.iloc[0], source == "simulated"
+        rows = (
+            table.assign(place=table["lane"].map(lanes.index)).sort_values(["rank", "place"])["row"].unique().tolist()
+        )
+        heading = f"{variant}, {source}: one step of {about.arch} on {about.of_ranks:,} ranks"
+        bars = alt.Chart(table).mark_bar(
+            fillOpacity=0.15 if hollow else 0.9,
+            strokeWidth=1 if hollow else 0.3,
+            strokeDash=[3, 2] if hollow else [1, 0],
+            height={"band": 0.8},
+        )
+        chart = bars.encode(
+            x=x,
+            x2="end_ms:Q",
+            y=alt.Y("row:N", title=None, sort=rows).axis(labelLimit=180, grid=True, gridOpacity=0.3),
+            color=colour,
+            stroke=alt.Stroke("lane:N", legend=None).scale(domain=lanes, range=[LANES[name] for name in lanes]),
+            opacity=alt.condition(lane, alt.value(1.0), alt.value(0.08)),
+            tooltip=tooltip,
+        ).properties(width=520, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=12))
+        panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
+    return alt.vconcat(*panels, spacing=12, title=titled(title, said)).resolve_scale(x="shared", color="shared")

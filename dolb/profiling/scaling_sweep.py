@@ -1,0 +1,107 @@
+"""Many measurements, making only those that the store lacks, one after another: each needs the machine for itself."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from tqdm.auto import tqdm
+
+from dolb import results
+from dolb.profiling import curves, timeline, workers
+from dolb.profiling.config import ScalingConfig
+from dolb.profiling.simulate import SOURCE
+from dolb.results import RunStore
+
+_PAIR = ["library", "arch", "scaling", "repeat", "device"]
+
+
+def measure_all(
+    configs: Sequence[ScalingConfig],
+    *,
+    store: str | Path | None = None,
+    time_limit: float | None = None,
+    oversubscribe: bool = False,
+    timeout: float = 600.0,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Return the measurements of ``configs`` as one Dataset, making those that the store lacks, in their order.
+
+    Efficiencies are filled in by `with_efficiency`. Configs with traced steps are measured by `timeline.traced`.
+
+    Parameters
+    ----------
+    store
+        Folder of finished measurements. Without one they live only in the returned Dataset.
+    time_limit
+        Seconds after which no further measurement is begun. What is unfinished is counted in the Dataset's attribute
+        ``unfinished``; a later call goes on from there.
+    oversubscribe, timeout
+        Of each measurement; see `workers.measure`.
+    """
+    wanted = {config.key: config for config in configs}
+    if not wanted:
+        raise ValueError("there is nothing to measure: the list of configs is empty")
+    for config in wanted.values():  # whatever can be refused is refused before anything is measured
+        workers.check(config, oversubscribe=oversubscribe)
+    deadline = time.monotonic() + time_limit if time_limit is not None else np.inf
+    with contextlib.ExitStack() as stack:
+        folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
+        runs = RunStore(folder)
+        found = {key: old for key in wanted if (old := runs.get(key)) is not None}
+        if len(found) < len(wanted):
+            runs.check_writable()
+        lacking = [config for key, config in wanted.items() if key not in found]
+        for config in tqdm(lacking, unit="measurement", disable=not progress, desc="measure"):
+            if time.monotonic() > deadline:
+                break
+            one = timeline.traced if config.trace_steps else workers.measure
+            found[config.key] = one(config, oversubscribe=oversubscribe, timeout=timeout)
+            runs.put(found[config.key])
+    if not found:
+        raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} measurements")
+    merged = with_efficiency(results.merge(found[key] for key in wanted if key in found))
+    merged.attrs["unfinished"] = len(wanted) - len(found)
+    return merged
+
+
+def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
+    """Add each run's efficiency: its throughput over ranks times that of one rank, same library and repetition.
+
+    Under weak scaling the one rank has the batch of a rank, under strong scaling the global batch. Settings such as
+    the bucket size do nothing on one rank, so a tuned run is compared with one rank at the defaults. Where that run is
+    missing the efficiency is not known (NaN).
+    """
+    names = [*_PAIR, "ranks", "batch_size", "batch_size_per_rank", "images_per_second"]
+    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    table["one_rank_batch"] = table["batch_size_per_rank"].where(table["scaling"] == "weak", table["batch_size"])
+    alone = table[table["ranks"] == 1].drop_duplicates([*_PAIR, "one_rank_batch"])
+    base = table.merge(
+        alone[[*_PAIR, "one_rank_batch", "images_per_second"]],
+        on=[*_PAIR, "one_rank_batch"],
+        how="left",
+        suffixes=("", "_alone"),
+    )
+    efficiency = base["images_per_second"] / (base["ranks"] * base["images_per_second_alone"])
+    return results.describe(ds.assign(efficiency=("run", efficiency.to_numpy())))
+
+
+def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Dataset:
+    """Join measurements, of two with one key the later, and beside them the simulated rows of an experiment.
+
+    Of what is given as measured, simulated rows are dropped, and so are runs on another device than the last one's:
+    a table that is compared has one machine. Events stay with the first repetition alone; one step is drawn.
+    """
+    runs = [one for part in measured for one in results.split(part) if str(one["source"].item()) != SOURCE]
+    if not runs:
+        raise ValueError("there is no measured run among the results given")
+    device = str(runs[-1]["device"].item())
+    runs = [one if not one["repeat"].item() else one.drop_dims("event", errors="ignore") for one in runs]
+    here = results.merge(curves.named(one) for one in runs if str(one["device"].item()) == device)
+    return results.merge([with_efficiency(here), simulation])

@@ -1,0 +1,87 @@
+"""The numbers of one training step: where its time goes, and its events as a table to draw."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb.summary.ddp_vs_horovod import mean_interval, rows
+
+TIMES = ("communication_seconds", "exposed_seconds", "negotiation_seconds", "idle_seconds")
+LANES = ("compute", "communication", "negotiation", "queue", "copy")
+_SHORTEST_MS = (
+    0.001  # below a microsecond nothing can be seen at any zoom, and Horovod's readiness marks have no length
+)
+
+
+def breakdowns(ds: xr.Dataset) -> pd.DataFrame:
+    """Return, for each library, measured and simulated, the shares of rank 0's step, with intervals over repetitions.
+
+    ``overlap`` is the share of the communication that is hidden behind computing, the other shares are of the step.
+    """
+    made = []
+    for source in ("measured", "simulated"):
+        for (variant, ranks, arch), group in rows(ds, source).groupby(["variant", "ranks", "arch"], sort=True):
+            row = {"variant": variant, "source": source, "ranks": ranks, "arch": arch, "repeats": len(group)}
+            row["step_ms"] = 1000 * group["step_seconds"].mean()
+            shares = {name.replace("_seconds", ""): group[name] / group["step_seconds"] for name in TIMES}
+            for name, values in {**shares, "overlap": group["overlap"]}.items():
+                row[name], row[f"{name}_low"], row[f"{name}_high"] = mean_interval(values.to_numpy())
+            row["messages"], row["same_order"] = group["messages"].mean(), bool(group["same_order"].all())
+            made.append(row)
+    return pd.DataFrame(made)
+
+
+def in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the breakdowns as a table to read, with intervals where there are any."""
+    shares = ("communication", "exposed", "overlap", "negotiation", "idle")
+    shown = pd.DataFrame(
+        {
+            "library": table["variant"] + ", " + table["source"],
+            "step": [f"{value:.0f} ms" for value in table["step_ms"]],
+            **{name: [_share(row, name) for _, row in table.iterrows()] for name in shares},
+            "all-reduces": [f"{value:.1f}".removesuffix(".0") for value in table["messages"]],
+            "same order in every step": ["yes" if same else "no" for same in table["same_order"]],
+        }
+    )
+    return shown.set_index("library")
+
+
+def _share(row: pd.Series, name: str) -> str:
+    value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    return f"{value:.0%}" if np.isnan(low) else f"{value:.0%} ({low:.0%} to {high:.0%})"
+
+
+def negotiation_ratio(ds: xr.Dataset) -> dict[str, float]:
+    """Return the logarithm of Horovod's time in negotiation over that in all-reduces, measured, with its interval."""
+    measured = rows(ds, "measured")
+    mine = measured[measured["library"] == "horovod"]
+    logs = np.log((mine["negotiation_seconds"] / mine["communication_seconds"]).to_numpy())
+    return dict(zip(("ratio", "low", "high"), mean_interval(logs), strict=True))
+
+
+def events(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the events to draw, of the first repetition of each library, with times in milliseconds."""
+    names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("event",)]
+    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    of_run = ["variant", "source", "ranks", "arch", "repeat"]
+    runs = pd.DataFrame({name: ds[name].to_numpy() for name in of_run}).rename(columns={"ranks": "of_ranks"})
+    table = table.join(runs, on="run_number")
+    table = table[(table["repeat"] == runs["repeat"].min()) & table["lane"].isin(LANES)]
+    start, end = table["start_us"] / 1000, table["end_us"] / 1000
+    table = table.assign(start_ms=start, end_ms=end, duration_ms=end - start)
+    table["row"] = [f"rank {rank}, {lane}" for rank, lane in zip(table["rank"], table["lane"], strict=True)]
+    kept = table[table["duration_ms"] >= _SHORTEST_MS].drop(columns=["start_us", "end_us"])
+    return kept.sort_values(["source", "variant", "rank", "start_ms"], ignore_index=True)
+
+
+def one_step(ds: xr.Dataset, variant: str) -> xr.Dataset:
+    """Return the events of the first repetition of one library, as they are exported."""
+    found = np.flatnonzero(ds["variant"].to_numpy() == variant)
+    if not len(found):
+        raise ValueError(f"variant {variant!r} is not known; accepted: {', '.join(sorted(set(ds['variant'].values)))}")
+    kept = ds.isel(event=np.flatnonzero(ds["run_number"].to_numpy() == found[0]))
+    one = ds.isel(run=found[0])
+    about = {name: str(one[name].item()) for name in ("variant", "source", "ranks", "arch", "network", "device")}
+    return kept.drop_dims(set(kept.dims) - {"event"}).drop_vars("run_number").assign_attrs(about)

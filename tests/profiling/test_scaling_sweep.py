@@ -1,0 +1,106 @@
+"""Many measurements: only what the store lacks is made, efficiencies follow, and simulated rows stand beside them."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from made_scaling import made_measurement, made_measurements, small_simulation
+
+from dolb import results
+from dolb.profiling import scaling_sweep, workers
+from dolb.profiling.config import ScalingConfig
+
+TINY = {"arch": "smallnet-4", "data": "digits", "batch_size_per_rank": 8, "steps": 2, "warmup_steps": 1}
+
+
+def test_a_measurement_that_the_store_has_is_not_made_again(tmp_path):
+    configs = [ScalingConfig(**TINY, repeat=repeat) for repeat in range(2)]
+    first = scaling_sweep.measure_all(configs[:1], store=tmp_path, progress=False)
+    kept = (tmp_path / f"{configs[0].key}.nc").stat().st_mtime_ns
+    both = scaling_sweep.measure_all(configs, store=tmp_path, progress=False)
+    assert (tmp_path / f"{configs[0].key}.nc").stat().st_mtime_ns == kept
+    assert both["key"].values.tolist() == [config.key for config in configs]
+    assert both["images_per_second"].values[0] == first["images_per_second"].values[0]
+    assert both["efficiency"].values.tolist() == [1, 1]
+    assert both.attrs["unfinished"] == 0
+
+
+def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
+    done, waiting = ScalingConfig(**TINY), ScalingConfig(**TINY, repeat=1)
+    results.RunStore(tmp_path).put(made_measurement(**done.as_dict()))
+    ds = scaling_sweep.measure_all([done, waiting], store=tmp_path, time_limit=0, progress=False)
+    assert ds["key"].values.tolist() == [done.key]
+    assert ds.attrs["unfinished"] == 1
+
+
+def test_a_time_limit_that_leaves_nothing_says_so(tmp_path):
+    with pytest.raises(TimeoutError, match="before any of 1 measurements"):
+        scaling_sweep.measure_all([ScalingConfig(**TINY)], store=tmp_path, time_limit=0, progress=False)
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path):
+    many = workers.slots() + 1
+    with pytest.raises(ValueError, match=f"{many} ranks need as many slots"):
+        scaling_sweep.measure_all([ScalingConfig(**TINY), ScalingConfig(**TINY, ranks=many)], store=tmp_path)
+    assert not list(tmp_path.glob("*.nc"))
+
+
+def test_an_empty_list_is_refused():
+    with pytest.raises(ValueError, match="the list of configs is empty"):
+        scaling_sweep.measure_all([])
+
+
+def efficiency(*parts):
+    return scaling_sweep.with_efficiency(results.merge(parts))["efficiency"].values
+
+
+def test_efficiency_is_against_one_rank_of_the_same_library_and_repetition():
+    rows = [
+        made_measurement(100, library="ddp"), made_measurement(50, library="horovod"),
+        made_measurement(180, library="ddp", ranks=2), made_measurement(60, library="horovod", ranks=2),
+        made_measurement(200, library="ddp", repeat=1), made_measurement(180, library="ddp", ranks=2, repeat=1),
+    ]  # fmt: skip
+    assert efficiency(*rows).tolist() == pytest.approx([1, 1, 180 / 200, 60 / 100, 1, 180 / 400])
+
+
+def test_under_strong_scaling_the_one_rank_has_the_global_batch():
+    strong = {"scaling": "strong"}
+    rows = [
+        made_measurement(100, batch_size_per_rank=64, **strong),
+        made_measurement(150, ranks=2, batch_size_per_rank=32, **strong),
+        made_measurement(10, batch_size_per_rank=32),
+    ]
+    assert efficiency(*rows).tolist() == pytest.approx([1, 0.75, 1])
+
+
+def test_a_tuned_run_is_compared_with_one_rank_at_the_defaults():
+    rows = [made_measurement(100), made_measurement(120, ranks=2, bucket_mb=1.0)]
+    assert efficiency(*rows)[1] == pytest.approx(0.6)
+
+
+def test_without_a_run_on_one_rank_the_efficiency_is_not_known():
+    assert np.isnan(efficiency(made_measurement(100, ranks=2))).all()
+
+
+def test_the_whole_has_measured_and_simulated_rows_and_each_says_which(tmp_path):
+    measured = made_measurements(lambda library, ranks, repeat: 90.0 * ranks)
+    ds = scaling_sweep.complete(measured, small_simulation())
+    assert set(ds["source"].values) == {"measured", "simulated"}
+    assert (ds["source"] == "measured").sum() == len(measured)
+    xr.testing.assert_identical(results.load(results.save(ds, tmp_path / "all.nc"))["variant"], ds["variant"])
+
+
+def test_simulated_rows_are_renewed_and_never_pile_up():
+    measured = [made_measurement(100)]
+    once = scaling_sweep.complete(measured, small_simulation())
+    assert scaling_sweep.complete([once], small_simulation()).sizes == once.sizes
+
+
+def test_a_table_has_one_machine_the_last_one_given():
+    rows = [made_measurement(100, device="old"), made_measurement(100, ranks=2, device="new")]
+    ds = scaling_sweep.complete(rows, small_simulation())
+    assert set(ds["device"].values[ds["source"].values == "measured"]) == {"new"}
+
+
+def test_no_measured_run_is_an_error():
+    with pytest.raises(ValueError, match="no measured run"):
+        scaling_sweep.complete([small_simulation()], small_simulation())

@@ -1,0 +1,82 @@
+"""Verdicts on scaling: G18, G21, M8, J1, from measured rows whose answer is known and the simulated ones."""
+
+import pytest
+from made_scaling import made_measurement, made_measurements, small_simulation
+
+from dolb import claims
+from dolb.profiling import scaling_sweep
+
+
+@pytest.fixture(scope="module")
+def every_claim(repo_root):
+    return claims.load(repo_root / "book" / "claims.yml")[1]
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return small_simulation()
+
+
+def verdicts(every_claim, measured, simulation):
+    ds = scaling_sweep.complete(measured, simulation)
+    return claims.judge(every_claim, {"ddp-vs-horovod": ds})
+
+
+def scaled(ddp, horovod):
+    """Throughput of 100 images a second and rank, times an efficiency on several ranks that varies a little."""
+
+    def speed(library, ranks, repeat):
+        return 100.0 * ranks * ({"ddp": ddp, "horovod": horovod}[library] + 0.001 * repeat if ranks > 1 else 1)
+
+    return made_measurements(speed)
+
+
+def test_every_verdict_that_rests_on_simulation_says_so(every_claim, simulation):
+    judged = verdicts(every_claim, scaled(0.95, 0.80), simulation)
+    for name in ("G18", "G21", "M8"):
+        assert "In simulation" in judged[name].ours
+
+
+def test_the_order_holds_and_the_bend_does_not_so_g18_is_mixed(every_claim, simulation):
+    """Horovod as it came has a response cache, and with it the simulated curve does not bend."""
+    found = verdicts(every_claim, scaled(0.95, 0.80), simulation)["G18"]
+    assert found.outcome == "mixed"
+    assert "Horovod 0.20 does not bend; without its response cache it bends" in found.ours
+    assert "100% of the draws" in found.ours
+    assert "weak scaling, 1.19" in found.ours  # 0.95 / 0.80
+
+
+def test_a_single_measurement_is_told_without_an_interval(every_claim, simulation):
+    rows = made_measurements(lambda library, ranks, repeat: 100.0 * ranks, repeats=1)
+    assert "nan" not in verdicts(every_claim, rows, simulation)["G18"].ours
+
+
+def tuned(gain):
+    return [
+        made_measurement(
+            100.0 * 4 * 0.8 * gain * (1 + 0.001 * repeat), library="horovod", ranks=4, repeat=repeat, cycle_time_ms=25.0
+        )
+        for repeat in range(3)
+    ]
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(1.01, "replicated"), (1.5, "mixed")])
+def test_a_small_gain_by_tuning_is_marginal_and_a_large_one_is_not(every_claim, simulation, gain, expected):
+    found = verdicts(every_claim, [*scaled(0.9, 0.8), *tuned(gain)], simulation)["G21"]
+    assert found.outcome == expected
+
+
+def test_the_ring_is_replicated(every_claim, simulation):
+    found = verdicts(every_claim, scaled(0.9, 0.8), simulation)["M8"]
+    assert found.outcome == "replicated"
+    assert "64 ranks 126" in found.ours  # 2 (64 - 1)
+
+
+@pytest.mark.parametrize(("ddp", "expected"), [(0.9, "replicated"), (1.2, "mixed")])
+def test_the_ideal_is_one_that_no_cell_exceeds(every_claim, simulation, ddp, expected):
+    assert verdicts(every_claim, scaled(ddp, 0.8), simulation)["J1"].outcome == expected
+
+
+def test_without_repetitions_the_ideal_waits(every_claim, simulation):
+    rows = made_measurements(lambda library, ranks, repeat: 100.0 * ranks, repeats=1)
+    assert verdicts(every_claim, rows, simulation)["J1"].outcome == "not yet measured"

@@ -1,0 +1,95 @@
+"""Verdicts on one step, G19 and G20, and the tables behind them, from rows whose answer is known."""
+
+import numpy as np
+import pytest
+from made_scaling import made_measurement
+
+from dolb import claims, results
+from dolb.profiling import curves, timeline
+from dolb.summary import step_timeline as study
+
+
+@pytest.fixture(scope="module")
+def every_claim(repo_root):
+    return claims.load(repo_root / "book" / "claims.yml")[1]
+
+
+def made_step(library, repeat, **values):
+    """Make the row of traced steps without their events."""
+    config = {"experiment": "step-timeline", "ranks": 2, "trace_steps": 3, "library": library, "repeat": repeat}
+    numbers = {
+        "step_seconds": 0.1, "communication_seconds": 0.02, "exposed_seconds": 0.01, "overlap": 0.5,
+        "negotiation_seconds": 0.0, "idle_seconds": 0.01, "messages": 3.0, "same_order": True,
+    } | values  # fmt: skip
+    row = curves.named(made_measurement(**config))
+    return row.assign({name: ("run", np.array([value])) for name, value in numbers.items()})
+
+
+def made_steps(negotiation=0.05, messages=4.0, overlap=0.5, same_order=True, repeats=3):
+    spread = [1 + 0.02 * repeat for repeat in range(repeats)]
+    return results.merge(
+        [
+            *(made_step("ddp", k, overlap=overlap * spread[k], same_order=same_order) for k in range(repeats)),
+            *(
+                made_step("horovod", k, negotiation_seconds=negotiation * spread[k], messages=messages)
+                for k in range(repeats)
+            ),
+            timeline.simulated_steps(),
+        ]
+    )
+
+
+def outcome(every_claim, name, **changes):
+    return claims.judge(every_claim, {"step-timeline": made_steps(**changes)})[name].outcome
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "replicated"),
+        ({"negotiation": 0.005}, "mixed"),
+        ({"negotiation": 0.005, "messages": 1.0}, "not replicated"),
+        ({"repeats": 1}, "mixed"),
+    ],
+)
+def test_negotiation_is_long_if_it_takes_longer_than_the_all_reduces(every_claim, changes, expected):
+    assert outcome(every_claim, "G19", **changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"), [({}, "replicated"), ({"same_order": False}, "mixed"), ({"repeats": 1}, "mixed")]
+)
+def test_ddp_has_one_order_and_overlaps(every_claim, changes, expected):
+    assert outcome(every_claim, "G20", **changes) == expected
+
+
+def test_what_is_simulated_is_said_to_be(every_claim):
+    judged = claims.judge(every_claim, {"step-timeline": made_steps()})
+    for name in ("G19", "G20"):
+        assert judged[name].ours.startswith("Measured on 2 processes")
+        assert "In simulation, " in judged[name].ours
+
+
+def test_shares_are_of_the_step_with_intervals_over_repetitions():
+    table = study.breakdowns(made_steps()).set_index("variant")
+    assert table.loc["Horovod", "negotiation"] == pytest.approx(0.05 / 0.1 * 1.02)
+    assert table.loc["Horovod", "negotiation_low"] < table.loc["Horovod", "negotiation"]
+    assert np.isnan(table.loc["Horovod 0.20", "idle_low"])
+
+
+def test_the_table_to_read_has_a_row_for_each_library_and_its_source():
+    shown = study.in_words(study.breakdowns(made_steps()))
+    assert "DDP, measured" in shown.index
+    assert "Horovod 0.20, no cache, simulated" in shown.index
+    assert shown.loc["DDP, measured", "same order in every step"] == "yes"
+
+
+def test_an_exported_step_says_what_it_is():
+    one = study.one_step(timeline.simulated_steps(), "Horovod 0.20")
+    assert one.attrs["source"] == "simulated"
+    assert one.sizes["event"] > 100
+
+
+def test_an_unknown_step_is_answered_with_those_there_are():
+    with pytest.raises(ValueError, match="'MPI' is not known; accepted: DDP"):
+        study.one_step(timeline.simulated_steps(), "MPI")

@@ -1,0 +1,85 @@
+"""Figures of communication draw every row, and nobody can take what is simulated for measured."""
+
+import json
+
+import pytest
+import vl_convert
+from made_scaling import made_measurement, made_measurements, small_simulation
+
+from dolb import claims, figures
+from dolb.profiling import calibrate, curves, scaling_sweep, timeline
+from dolb.summary import ddp_vs_horovod as study
+from dolb.summary import step_timeline
+
+
+@pytest.fixture(scope="module")
+def ds():
+    measured = made_measurements(lambda library, ranks, repeat: (90.0 + repeat) * ranks)
+    measured.append(made_measurement(300.0, library="horovod", ranks=4, cycle_time_ms=25.0))
+    return scaling_sweep.complete(measured, small_simulation())
+
+
+@pytest.fixture(scope="module")
+def charts(ds):
+    fitted = calibrate.calibrate_measured(ds)
+    return {
+        "measured": figures.measured_scaling(study.cells(ds)),
+        "simulated": figures.simulated_scaling(study.curves(ds), curves.STUDIED_GPUS),
+        "ablation": figures.ablation(study.ablation(ds)),
+        "tuning": figures.tuning(study.tuned(ds)),
+        "validation": figures.side_by_side(figures.validation(study.labelled(fitted.points), "here")),
+        "timeline": figures.step_timeline(step_timeline.events(timeline.simulated_steps())),
+    }
+
+
+NAMES = ["measured", "simulated", "ablation", "tuning", "validation", "timeline"]
+
+
+def marks(spec):
+    """Every mark of a chart with the layer it is in."""
+    if isinstance(spec, dict):
+        if "mark" in spec:
+            yield spec["mark"]
+        for value in spec.values():
+            yield from marks(value)
+    elif isinstance(spec, list):
+        for value in spec:
+            yield from marks(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chart_is_drawn(charts, name):
+    assert "<path" in vl_convert.vegalite_to_svg(charts[name].to_dict())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chart_answers_the_mouse(charts, name):
+    spec = charts[name].to_dict()
+    assert spec["params"]
+    assert "tooltip" in json.dumps(spec)
+
+
+@pytest.mark.parametrize("name", ["simulated", "ablation"])
+def test_simulated_lines_are_dashed_and_their_points_hollow(charts, name):
+    found = list(marks(charts[name].to_dict()))
+    assert all(mark.get("strokeDash") for mark in found if mark["type"] == "line")
+    assert not any(mark["filled"] for mark in found if mark["type"] == "point")
+
+
+def test_measured_lines_are_full(charts):
+    found = list(marks(charts["measured"].to_dict()))
+    assert not any(mark.get("strokeDash") for mark in found)
+
+
+@pytest.mark.parametrize("name", ["simulated", "ablation", "timeline"])
+def test_what_is_simulated_is_called_so_in_words(charts, name):
+    assert "simulated" in vl_convert.vegalite_to_svg(charts[name].to_dict())
+
+
+def test_simulated_events_are_hollow(charts):
+    assert all(mark["fillOpacity"] < 0.5 for mark in marks(charts["timeline"].to_dict()) if mark["type"] == "bar")
+
+
+def test_published_points_have_labels():
+    points = study.labelled(calibrate.published_points(claims.scaling_measurements()))
+    assert "ResNet-50 fp32 V100 on 8 GPUs" in set(points["label"])

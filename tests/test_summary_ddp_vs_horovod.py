@@ -1,0 +1,86 @@
+"""The numbers of DDP against Horovod: cells with intervals, ratios within a repetition, bends, what tuning gains."""
+
+import numpy as np
+import pytest
+from made_scaling import made_measurement, made_measurements, small_simulation
+from scipy import stats
+
+from dolb.profiling import scaling_sweep
+from dolb.summary import ddp_vs_horovod as study
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return small_simulation()
+
+
+def loses(library, ranks, repeat):
+    """DDP loses 5% of efficiency with every doubling, Horovod 10%; the machine is slower at every repetition."""
+    lost = {"ddp": 0.05, "horovod": 0.10}[library]
+    return (100 - 20 * repeat) * ranks * (1 - lost * np.log2(ranks))
+
+
+def test_cells_have_the_geometric_mean_and_students_interval_of_logarithms(simulation):
+    ds = scaling_sweep.complete(made_measurements(loses), simulation)
+    cell = study.cells(ds).set_index(["variant", "ranks"]).loc[("DDP", 4)]
+    logs = np.log([loses("ddp", 4, repeat) for repeat in range(3)])
+    half = stats.t.ppf(0.975, 2) * logs.std(ddof=1) / np.sqrt(3)
+    assert cell["images_per_second"] == pytest.approx(np.exp(logs.mean()))
+    assert cell["speed_high"] == pytest.approx(np.exp(logs.mean() + half))
+    # What slows a whole repetition is not in the efficiency.
+    assert cell["efficiency"] == pytest.approx(0.9)
+    assert cell["high"] - cell["low"] == pytest.approx(0, abs=1e-9)
+
+
+def test_one_repetition_has_no_interval(simulation):
+    ds = scaling_sweep.complete(made_measurements(loses, repeats=1), simulation)
+    assert study.cells(ds)["low"].isna().all()
+
+
+def test_tuned_runs_are_no_part_of_the_cells(simulation):
+    rows = [*made_measurements(loses), made_measurement(1.0, library="horovod", ranks=4, cycle_time_ms=25.0)]
+    ds = scaling_sweep.complete(rows, simulation)
+    cell = study.cells(ds).set_index(["variant", "ranks"]).loc[("Horovod", 4)]
+    assert cell["repeats"] == 3
+
+
+def test_the_gap_is_the_ratio_of_efficiencies(simulation):
+    gaps = study.gaps(scaling_sweep.complete(made_measurements(loses), simulation)).set_index("ranks")
+    assert gaps.loc[4, "ratio"] == pytest.approx(0.9 / 0.8)
+
+
+def test_a_setting_is_compared_with_the_defaults_of_its_repetition(simulation):
+    rows = made_measurements(loses)
+    rows += [
+        made_measurement(
+            1.1 * loses("horovod", 4, repeat), library="horovod", ranks=4, repeat=repeat, cycle_time_ms=25.0
+        )
+        for repeat in range(3)
+    ]
+    table = study.tuned(scaling_sweep.complete(rows, simulation))
+    measured = table[table["source"] == "measured"].set_index("setting")
+    assert measured.loc["cycle 25 ms, fusion 128 MiB", "ratio"] == pytest.approx(1.1)
+    assert measured.loc["cycle 1 ms, fusion 128 MiB", "ratio"] == pytest.approx(1)
+    simulated = table[table["source"] == "simulated"].set_index("setting")
+    # The defaults of the simulated version are 5 ms and 64 MiB.
+    assert simulated.loc["cycle 5 ms, fusion 64 MiB", "ratio"] == pytest.approx(1)
+
+
+def test_only_the_curve_without_a_cache_bends(simulation):
+    ds = scaling_sweep.complete([made_measurement()], simulation)
+    assert 400 < study.bend(ds, study.UNCACHED) < 2000
+    assert np.isnan(study.bend(ds, study.OF_ITS_TIME))
+    assert np.isnan(study.bend(ds, study.DDP))
+
+
+def test_switching_nothing_off_gains_nothing(simulation):
+    table = study.ablation(scaling_sweep.complete([made_measurement()], simulation))
+    assert (table.loc[table["switched_off"] == "none", "gained"] == 0).all()
+    assert table["gained"].max() > 0.1
+
+
+def test_narrowing_keeps_every_simulated_row(simulation):
+    ds = scaling_sweep.complete(made_measurements(loses), simulation)
+    narrowed = study.narrow(ds, ranks=[1, 2])
+    assert set(study.cells(narrowed)["ranks"]) == {1, 2}
+    assert len(study.rows(narrowed, "simulated")) == simulation.sizes["run"]
