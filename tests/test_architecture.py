@@ -37,7 +37,7 @@ ARROWS = {
     "dolb.schema": set(),
     "dolb.results": {"dolb", "dolb.sealed", "dolb.schema"},
     **{room: {"dolb", room} | LEAVES for room in ROOMS},
-    "dolb.recipes": CONFIGS,
+    "dolb.recipes": {"dolb.recipes"} | CONFIGS,
     **READERS,
     # Publishing is two modules and knows no science.
     "dolb.gate": set(),

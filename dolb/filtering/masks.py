@@ -54,7 +54,8 @@ def keep_dataset(
     known = results.provenance(torch_version=torch.__version__, device="", engine="", data_fingerprint=data.fingerprint)
     known = {key: known[key] for key in known if key not in ("engine", "world_size")}  # no network was trained
     run = {"data": data.name, "subset": name, **known, **(about or {})}
-    coords = {key: ("run", np.array([value])) for key, value in run.items()}
+    # The label is a coordinate too: merged, many masks of one data set have it once.
+    coords = {"label": variables.pop("label")} | {key: ("run", np.array([value])) for key, value in run.items()}
     return results.validate(results.describe(xr.Dataset(variables, coords)))
 
 

@@ -1,18 +1,11 @@
-"""What each experiment runs at each scale: a slug and a scale give a list of configs.
-
-``paper`` is the study's own grid on CIFAR-10, ``demo`` the same question on scikit-learn's digits with small networks.
-Keyword arguments narrow or change a grid, by the names of the notebooks' parameters.
-"""
+"""The runs of the batch-size study."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dolb.training.config import RunConfig
-
-SCALES = ("published", "demo", "paper")
 
 # The study reports neither; these are the usual values, the same for every run.
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
@@ -132,23 +125,3 @@ def _cifar10_run(*, arch: str, lr: float, batch_size: int, seed: int, bn_workers
         experiment="batch-size", data="cifar10", arch=arch, lr=lr, batch_size=batch_size, seed=seed, epochs=50,
         bn_workers=bn_workers, precision="bf16", momentum=MOMENTUM, weight_decay=WEIGHT_DECAY,
     )  # fmt: skip
-
-
-RECIPES: dict[str, Callable[..., list[RunConfig]]] = {"batch-size": batch_size}
-
-
-def require(slug: str) -> Callable[..., list[RunConfig]]:
-    """Return the recipe of that slug, or raise a ``ValueError`` that lists what there is."""
-    if slug not in RECIPES:
-        close = difflib.get_close_matches(slug, RECIPES, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"experiment {slug!r} is not known{hint}; accepted: {', '.join(RECIPES)}")
-    return RECIPES[slug]
-
-
-def configs(slug: str, scale: str, **changes: object) -> list[RunConfig]:
-    """Return the runs of an experiment; ``published`` means those of ``paper``, and a change of None means as it is."""
-    if scale not in SCALES:
-        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
-    paper_or_demo = "demo" if scale == "demo" else "paper"
-    return require(slug)(paper_or_demo, **{name: value for name, value in changes.items() if value is not None})
