@@ -153,7 +153,7 @@ SCHEMA: dict[str, Variable] = {
             "x": ("float", "first coordinate on the map"),
             "y": ("float", "second coordinate on the map"),
             "noise_until": ("float", "DBSCAN on the map calls the example noise at every eps below this"),
-            "split": ("text", "whether the example is of the train or the test set; without it, of the first"),
+            "of_test_set": ("bool", "the example is of the test set; without this name all are of the training set"),
         },
     ),
     **_on(

@@ -38,12 +38,14 @@ ARROWS = {
     "dolb.results": {"dolb", "dolb.sealed", "dolb.schema"},
     **{room: {"dolb", room} | LEAVES for room in ROOMS},
     "dolb.recipes": {"dolb.recipes"} | CONFIGS,
+    # Maps and masks take training and filtering in turn, many times over: too long for a notebook, and resumed.
+    "dolb.pipeline": {"dolb.training", "dolb.filtering"} | LEAVES,
     **READERS,
     # Publishing is two modules and knows no science.
     "dolb.gate": set(),
     "dolb.publish": {"dolb", "dolb.gate", "dolb.results"},
     # The command line ties everything together, and nothing imports it.
-    "dolb.cli": {"dolb", *LEAVES, *ROOMS, "dolb.recipes", *READERS, "dolb.gate", "dolb.publish"},
+    "dolb.cli": {"dolb", *LEAVES, *ROOMS, "dolb.pipeline", "dolb.recipes", *READERS, "dolb.gate", "dolb.publish"},
 }
 
 

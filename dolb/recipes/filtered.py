@@ -54,7 +54,7 @@ STUDIES = {
     "demo": _Study(
         data="digits", precision="fp32", extractors=("smallnet-8", "smallnet-4"), trained="smallnet-4",
         tuned=((64, 0.1), (1024, 0.5)), weight_decay=0.0005, epochs=6, milestones=(4, 5), warmup_epochs=1,
-        filter="knee", iterations=250, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,), min_samples=(10,),
+        filter="knee", iterations=150, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,), min_samples=(10,),
         el2n=(2, 3), folds=3, pretrained=False,
     ),
 }  # fmt: skip
@@ -119,7 +119,10 @@ def networks(scale: str) -> dict[str, RunConfig]:
 def _map(scale: str, experiment: str, arch: str, seed: int = 0, **more: object) -> FilterConfig:
     study = STUDIES[scale]
     trained = more.get("weights", "trained") == "trained"
-    values = {"network": _extractor(scale, arch, seed).key if trained else "", "filter": study.filter}
+    values: dict[str, object] = {
+        "network": _extractor(scale, arch, seed).key if trained else "",
+        "filter": study.filter,
+    }
     values |= {"iterations": study.iterations, "seed": seed}
     return FilterConfig(experiment=experiment, data=study.data, arch=arch, **values | more)  # type: ignore[arg-type]
 
