@@ -14,12 +14,15 @@ from typing import Any
 import xarray as xr
 import yaml
 
-from dolb.claims import batch_size
+from dolb.claims import batch_size, filtered, noise
 from dolb.claims.claim import OUTCOMES, Claim, Judge, Verdict
 
-__all__ = ["JUDGES", "OUTCOMES", "Claim", "Judge", "Verdict", "judge", "load", "reported_accuracies", "statements"]
+__all__ = [
+    "JUDGES", "OUTCOMES", "Claim", "Judge", "Verdict", "judge", "load", "reported_accuracies", "reported_by_set",
+    "statements",
+]  # fmt: skip
 
-JUDGES: dict[str, Judge] = {**batch_size.JUDGES}
+JUDGES: dict[str, Judge] = {**batch_size.JUDGES, **noise.JUDGES, **filtered.JUDGES}
 
 
 def load(path: str | Path | None = None) -> tuple[dict[str, dict[str, Any]], dict[str, Claim]]:
@@ -62,4 +65,25 @@ def reported_accuracies(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
             "accuracy": large.reported["full"] / 100,
             "what": "Gahlot et al., Fig. 7",
         },
+    ]
+
+
+def reported_by_set(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
+    """Return the accuracies that Gahlot et al. report by training set and batch size, as points for a figure."""
+    small = [
+        {
+            "set": name,
+            "batch_size": int(size),
+            "accuracy": value["accuracy"] / 100,
+            "weight_decay": value["weight_decay"],
+        }
+        for size, sets in claims["G7"].reported.items()
+        for name, value in sets.items()
+    ]
+    size = claims["G12"].setting["batch_size"]
+    large = [
+        {"set": name, "batch_size": size, "accuracy": value / 100} for name, value in claims["G12"].reported.items()
+    ]
+    return [{**row, "what": "Gahlot et al., Fig. 6"} for row in small] + [
+        {**row, "what": "Gahlot et al., Fig. 7"} for row in large
     ]

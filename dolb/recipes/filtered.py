@@ -53,7 +53,7 @@ STUDIES = {
     # On a map of 1,437 points almost every one is alone within the library's default radius, so the knee it is.
     "demo": _Study(
         data="digits", precision="fp32", extractors=("smallnet-8", "smallnet-4"), trained="smallnet-4",
-        tuned=((64, 0.1), (1024, 0.5)), weight_decay=0.0005, epochs=6, milestones=(4, 5), warmup_epochs=1,
+        tuned=((64, 0.2), (1024, 0.8)), weight_decay=0.0005, epochs=6, milestones=(3, 5), warmup_epochs=1,
         filter="knee", iterations=150, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,), min_samples=(10,),
         el2n=(2, 3), folds=3, pretrained=False,
     ),
@@ -61,7 +61,7 @@ STUDIES = {
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
 LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (128, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
-LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 3)}  # below that, and from there on
+LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on
 SMALL = {"paper": (64, 128, 256), "demo": (64, 128)}
 SMALL_SEEDS = {"paper": (0, 1, 2), "demo": (0, 1)}
 WEIGHT_DECAYS = {"paper": (0.005, 0.01, 0.012, 0.0135), "demo": (0.0005, 0.005)}

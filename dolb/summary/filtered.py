@@ -21,7 +21,7 @@ ORDER = ("full", "network", "random", "grid", "neighbours", "el2n", "forgetting"
 
 
 def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
-    """Return a row per run, as ``summary.final_accuracy``, with its ``set``; those that are compared at equal ``equal``.
+    """Return a row per run, with its ``set`` and accuracy: those that are compared at equal epochs, or updates.
 
     A set that was run at equal epochs alone is not among the runs at equal updates, unless its epochs make as many.
     """
@@ -39,9 +39,9 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
     if equal == "epochs":
         return frame[frame["off"] == 0].reset_index(drop=True)
     nearest = frame.groupby(list(CELL))["off"].transform("min")
-    # An epoch is the least by which updates can be changed.
+    # Epochs are whole, so half of one is as near as updates can always be brought.
     one_epoch = np.ceil(frame["training_examples"] / frame["batch_size"])
-    return frame[(frame["off"] == nearest) & (frame["off"] <= one_epoch)].reset_index(drop=True)
+    return frame[(frame["off"] == nearest) & (frame["off"] <= one_epoch / 2)].reset_index(drop=True)
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:

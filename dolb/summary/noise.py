@@ -49,7 +49,7 @@ def _kept(ds: xr.Dataset) -> np.ndarray:
 
 
 def points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
-    """Return points of every map for a figure: of training and test set alike about ``most``, evenly over the examples."""
+    """Return points of every map for a figure: at most ``most`` of the training and of the test set, evenly spaced."""
     frame, parts = rows(ds), []
     test = ds["of_test_set"].to_numpy()
     for split, members in (("training set", np.flatnonzero(~test)), ("test set", np.flatnonzero(test))):
@@ -148,7 +148,7 @@ def stability(ds: xr.Dataset) -> pd.DataFrame:
     pairs = agreement(ds)
     kinds = pairs.groupby("differs")
     columns = {"overlap": ("overlap", "mean"), "least": ("overlap", "min"), "most": ("overlap", "max")}
-    found = kinds.agg(**columns, by_chance=("by_chance", "mean"), pairs=("overlap", "size"))  # type: ignore[call-overload]
+    found = kinds.agg(**columns, by_chance=("by_chance", "mean"), pairs=("overlap", "size"))
     return found.reindex([kind for kind in PAIRS if kind in found.index]).reset_index()
 
 
@@ -218,7 +218,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
             "images": int((~keep[at] & first).sum()),
             "by_chance": row["removed"],
         }
-        for at, row in baselines.iterrows()
+        for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
     ]
     return pd.DataFrame(found, columns=["filter", "removed", "shared", "images", "by_chance"])
 
