@@ -101,6 +101,12 @@ def subsets(ds: xr.Dataset) -> dict[str, np.ndarray]:
     return dict(zip(map(str, ds["subset"].to_numpy()), kept, strict=True))
 
 
+def kept(ds: xr.Dataset) -> tuple[int, int]:
+    """Return how many examples the first mask keeps, and of how many."""
+    first = ds["keep"].transpose("run", "example").to_numpy()[0]
+    return int(first.sum()), len(first)
+
+
 class _Workshop:
     """The stages over one data set and one store; each looks into the store before it works."""
 

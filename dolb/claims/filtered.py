@@ -44,7 +44,7 @@ def _values(table: pd.DataFrame, said: Mapping[tuple[int, str], float]) -> tuple
         f"{row['weight_decay']:g}; reported {value:.1%})"
         for name, size, row, value in there
     )
-    reason = "A cell counts if the reported accuracy lies within our interval, Student's over seeds."
+    reason = "A cell counts if the reported accuracy lies within our interval, by bootstrap over seeds and test set."
     return outcome(*holds, *[None] * (len(said) - len(there))), f"{told}.", reason
 
 

@@ -17,6 +17,7 @@ from dolb.recipes.filtered import (
     filtered_large_batch,
     filtered_small_batch,
     masks,
+    masks_of,
     networks,
     noise,
     rate,
@@ -24,7 +25,7 @@ from dolb.recipes.filtered import (
 
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "features",
-    "filtered_large_batch", "filtered_small_batch", "masks", "networks", "noise", "rate", "require",
+    "filtered_large_batch", "filtered_small_batch", "masks", "masks_of", "networks", "noise", "rate", "require",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")

@@ -18,6 +18,8 @@ WORKERS = 8
 MAIN_SETS = ("full", "network", "random")
 SETS = (*MAIN_SETS, *(name for name in BASELINES if name not in MAIN_SETS))
 
+DEMO_SETS = (*MAIN_SETS, "neighbours", "confident")
+
 
 @dataclass(frozen=True)
 class _Study:
@@ -61,9 +63,9 @@ STUDIES = {
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
 LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (128, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
-LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on
+LARGE_SEEDS = {"paper": (4, 8), "demo": (3, 3)}  # below that, and from there on
 SMALL = {"paper": (64, 128, 256), "demo": (64, 128)}
-SMALL_SEEDS = {"paper": (0, 1, 2), "demo": (0, 1)}
+SMALL_SEEDS = {"paper": (0, 1, 2), "demo": (0, 1, 2)}
 WEIGHT_DECAYS = {"paper": (0.005, 0.01, 0.012, 0.0135), "demo": (0.0005, 0.005)}
 
 
@@ -74,7 +76,7 @@ def rate(scale: str, batch_size: int) -> float:
     return float(f"{low * (batch_size / small) ** exponent:.3g}")
 
 
-def run(
+def _run(
     scale: str, experiment: str, arch: str, batch_size: int, *, epochs: int | None = None, **more: object
 ) -> RunConfig:
     """Return one run of the tuned recipe; with other epochs than the study's, warmup and decay are stretched alike."""
@@ -98,7 +100,7 @@ def run(
 
 def _extractor(scale: str, arch: str, seed: int) -> RunConfig:
     """Return the run that trains an extractor, at the smaller of the tuned batch sizes."""
-    return run(scale, "extractor", arch, STUDIES[scale].tuned[0][0], seed=seed)
+    return _run(scale, "extractor", arch, STUDIES[scale].tuned[0][0], seed=seed)
 
 
 def _early(scale: str) -> RunConfig:
@@ -147,6 +149,14 @@ def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
     }
     others = {kind: replace(network, filter=kind, size_of=network.key, **more) for kind, more in kinds.items()}
     return {"network": network, **others}
+
+
+def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
+    """Return the masks that these runs are trained on, each after the one whose size it has."""
+    named = {one.subset: one for seed in sorted({run.seed for run in runs}) for one in masks(scale, seed).values()}
+    wanted = {run.subset for run in runs}
+    network = masks(scale)["network"]
+    return [network, *(one for name, one in named.items() if name in wanted and one != network)]
 
 
 def features(
@@ -200,11 +210,11 @@ def filtered_small_batch(
     Every other set is run at the largest of the batch sizes. With ``kept``, how many examples the masks keep and of how
     many, there are runs at that size that make as many updates as those on full data.
     """
-    largest = SMALL[scale][-1]
+    largest, study_sets = SMALL[scale][-1], SETS if scale == "paper" else DEMO_SETS
     cells = [
         _Cell(size, name, seed, {"weight_decay": decay}, size == largest and name in MAIN_SETS)
         for size in batch_sizes or SMALL[scale]
-        for name in sets or (SETS if size == largest else MAIN_SETS)
+        for name in sets or (study_sets if size == largest else MAIN_SETS)
         for decay in weight_decays or WEIGHT_DECAYS[scale]
         for seed in seeds or SMALL_SEEDS[scale]
     ]
@@ -259,7 +269,7 @@ def _runs(
             lengths.append(equal_updates(lengths[0], cell.batch_size, *kept))
         for length in lengths:
             more = {"subset": subset, "seed": cell.seed, **cell.more}
-            found.append(run(scale, slug, study.trained, cell.batch_size, epochs=length, **more))
+            found.append(_run(scale, slug, study.trained, cell.batch_size, epochs=length, **more))
     return list({one.key: one for one in found}.values())
 
 

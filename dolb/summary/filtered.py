@@ -45,8 +45,8 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
-    """Return accuracy over seeds by set, batch size and weight decay, at equal epochs and at equal updates."""
-    found = [summary.over_seeds(runs(ds, equal), CELL).assign(equal=equal) for equal in EQUAL]
+    """Return accuracy by set, batch size and weight decay, at equal epochs and updates, with bootstrap intervals."""
+    found = [summary.bootstrapped(runs(ds, equal), CELL)[0].assign(equal=equal) for equal in EQUAL]
     return pd.concat(found, ignore_index=True)
 
 

@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from dolb import summary
 
 NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
-DRAWN = 2500  # points drawn of one map: more only hide each other
+DRAWN = 1500  # points drawn of one map: more only hide each other
 _NAMES = [
     "key",
     "arch",
