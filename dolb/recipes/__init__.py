@@ -21,11 +21,13 @@ from dolb.recipes.filtered import (
     networks,
     noise,
     rate,
+    rates_in_words,
 )
 
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "features",
-    "filtered_large_batch", "filtered_small_batch", "masks", "masks_of", "networks", "noise", "rate", "require",
+    "filtered_large_batch", "filtered_small_batch", "masks", "masks_of", "networks", "noise", "rate", "rates_in_words",
+    "require",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")

@@ -76,6 +76,12 @@ def rate(scale: str, batch_size: int) -> float:
     return float(f"{low * (batch_size / small) ** exponent:.3g}")
 
 
+def rates_in_words(runs: Sequence[RunConfig]) -> str:
+    """Say which rate each batch size has."""
+    rates = {run.batch_size: run.lr for run in runs}
+    return ", ".join(f"{lr:g} at batch {size:,}" for size, lr in sorted(rates.items()))
+
+
 def _run(
     scale: str, experiment: str, arch: str, batch_size: int, *, epochs: int | None = None, **more: object
 ) -> RunConfig:

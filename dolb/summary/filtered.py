@@ -6,7 +6,8 @@ has it, and at equal updates, by the runs whose updates come nearest to those on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,8 @@ from dolb import summary
 
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
-ORDER = ("full", "network", "random", "grid", "neighbours", "el2n", "forgetting", "confident")
+MAIN = ("full", "network", "random")
+ORDER = (*MAIN, "grid", "neighbours", "el2n", "forgetting", "confident")
 
 
 def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
@@ -48,6 +50,42 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy by set, batch size and weight decay, at equal epochs and updates, with bootstrap intervals."""
     found = [summary.bootstrapped(runs(ds, equal), CELL)[0].assign(equal=equal) for equal in EQUAL]
     return pd.concat(found, ignore_index=True)
+
+
+def narrow(ds: xr.Dataset, sets: Sequence[str] | None = None, **values: Any) -> xr.Dataset:
+    """Keep the runs on these sets, and with these values of the config, as ``summary.narrow`` does."""
+    ds = summary.narrow(ds, **values)
+    if sets is None:
+        return ds
+    names = sorted({str(name) for name in ds["subset"].to_numpy() if str(name).split("-")[0] in sets})
+    if not names:
+        raise ValueError(f"no published run has a set of {list(sets)}")
+    return summary.narrow(ds, subset=names)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the sets once each, in the order in which figures have them."""
+    return sorted(set(names), key=ORDER.index)
+
+
+def within(reported: Sequence[Mapping[str, Any]], table: pd.DataFrame, where: str = "") -> list[dict[str, Any]]:
+    """Return those of the reported accuracies whose set and batch size are among the cells, of one figure if named."""
+    there = set(zip(table["set"], table["batch_size"], strict=True))
+    return [dict(row) for row in reported if (row["set"], row["batch_size"]) in there and where in row["what"]]
+
+
+def gains_in_words(gains: pd.DataFrame) -> str:
+    """Say what network filtered data gain over each set by batch size, with intervals, in points of accuracy."""
+    told = []
+    for other in in_order(gains["other"]):
+        rows = gains[gains["other"] == other]
+        listed = "; ".join(
+            f"{100 * row['difference']:+.2f} ({100 * row['low']:+.2f} to {100 * row['high']:+.2f}) at "
+            f"{row['batch_size']:,}"
+            for row in rows.to_dict("records")
+        )
+        told.append(f"over {other} {listed}")
+    return "Points of accuracy gained " + ". And ".join(told) + "." if told else "Nothing can be compared yet."
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:

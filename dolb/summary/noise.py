@@ -80,6 +80,14 @@ def parted(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `parted` for a reader: a row per extractor, shares in percent."""
+    wide = table.pivot_table(index=["extractor", "feature_width"], columns="split", values="agreement", sort=False)
+    wide["network's test accuracy"] = table.groupby(["extractor", "feature_width"])["network_accuracy"].mean()
+    shown = wide.map(lambda share: "" if np.isnan(share) else f"{share:.1%}").reset_index()
+    return shown.rename(columns={"feature_width": "features"}).rename_axis(columns=None).set_index("extractor")
+
+
 # -- noise -------------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +158,26 @@ def stability(ds: xr.Dataset) -> pd.DataFrame:
     columns = {"overlap": ("overlap", "mean"), "least": ("overlap", "min"), "most": ("overlap", "max")}
     found = kinds.agg(**columns, by_chance=("by_chance", "mean"), pairs=("overlap", "size"))
     return found.reindex([kind for kind in PAIRS if kind in found.index]).reset_index()
+
+
+def stability_in_words(table: pd.DataFrame) -> str:
+    """Say how far noise sets agree, by what their maps differ in."""
+    told = [
+        f"by {row['differs']} {row['overlap']:.2f} ({row['least']:.2f} to {row['most']:.2f}, {row['pairs']} pairs)"
+        for row in table.to_dict("records")
+    ]
+    return f"Agreement with the noise {'; '.join(told)}." if told else "There is only one mask to look at."
+
+
+def confident_in_words(table: pd.DataFrame, noise: float) -> str:
+    """Say how many of the ``noise`` images confident learning would remove too."""
+    row = table[table["filter"] == "confident"]
+    if row.empty:
+        return "Confident learning is not among these masks."
+    return (
+        f"Of {noise:,.0f} images that are noise, confident learning also takes {row['images'].iloc[0]:,} for wrongly "
+        f"labelled when it removes as many: {row['shared'].iloc[0]:.0%}, by chance {row['by_chance'].iloc[0]:.0%}."
+    )
 
 
 def jaccard(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
