@@ -61,10 +61,10 @@ STUDIES = {
     ),
 }  # fmt: skip
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
-LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (128, 512, 1024)}
+LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (256, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
 LARGE_SEEDS = {"paper": (4, 8), "demo": (3, 3)}  # below that, and from there on
-SMALL = {"paper": (64, 128, 256), "demo": (64, 128)}
+SMALL = {"paper": (64, 128, 256), "demo": (128, 256)}
 SMALL_SEEDS = {"paper": (0, 1, 2), "demo": (0, 1, 2)}
 WEIGHT_DECAYS = {"paper": (0.005, 0.01, 0.012, 0.0135), "demo": (0.0005, 0.005)}
 
