@@ -195,15 +195,14 @@ def jaccard(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
     """Return the share that DBSCAN calls noise by eps, for the first map of each extractor."""
-    frame = rows(ds)
     until = ds["noise_until"].transpose("run", "example").to_numpy()
-    main = frame["filter"] == frame["filter"].mode()[0]
-    there = frame[main & np.isfinite(until).any(axis=1)]
-    finite = until[there.index]
-    eps = np.geomspace(np.quantile(finite, 0.01), np.quantile(finite, 0.999), steps)
+    frame = grid(ds)
+    there = frame[np.isfinite(until[frame["position"]]).any(axis=1)].drop_duplicates("extractor")
+    found = until[there["position"]]
+    eps = np.geomspace(np.quantile(found, 0.01), np.quantile(found, 0.999), steps)
     parts = [
-        pd.DataFrame({"extractor": row["extractor"], "eps": eps, "removed": (until[at][:, None] > eps).mean(axis=0)})
-        for at, row in there.iterrows()
+        pd.DataFrame({"extractor": extractor, "eps": eps, "removed": (radii[:, None] > eps).mean(axis=0)})
+        for extractor, radii in zip(there["extractor"], found, strict=True)
     ]
     return pd.concat(parts, ignore_index=True)
 
