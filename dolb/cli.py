@@ -184,7 +184,7 @@ def sweep(
     work = {"store": store, "device": device, "data_dir": data_dir}
     ds = _train(slug, scale, configs, changes, work, ends, at_once)
     left = ds.attrs["unfinished"]
-    typer.echo(f"{ds.sizes['run']} are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
+    typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
     if ds.attrs.get("unavailable"):
         typer.echo(f"some cannot be made: {ds.attrs['unavailable']}")
 

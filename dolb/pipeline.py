@@ -81,6 +81,8 @@ def make(
             try:
                 found.append(workshop.made(config) if known is None else known)
             except extraction.CheckpointError as error:
+                if config.weights != "imagenet":
+                    raise
                 unavailable = str(error)
             except RunAbandoned:
                 break
@@ -250,26 +252,25 @@ class _Workshop:
     def _network(self, config: FilterConfig) -> nn.Module:
         if config.weights == "imagenet":
             return extraction.pretrained(config.arch)
-        return extraction.load_network(
-            config.arch, self.data.num_classes, self._trained(config) / "weights.pt", self.data.channels
-        )
+        weights = self._trained(config, "weights.pt")
+        return extraction.load_network(config.arch, self.data.num_classes, weights, self.data.channels)
 
     def _accuracy(self, config: FilterConfig) -> float:
         """Return the test accuracy of the network whose features are used; NaN where none are, or none trained here."""
         if config.weights == "imagenet" or config.filter not in ("none", "grid", "neighbours", *ON_THE_MAP):
             return float("nan")
-        ds = results.load(self._trained(config) / "run.nc")
+        ds = results.load(self._trained(config, "run.nc"))
         return float(ds["test_accuracy"].to_numpy()[0, -1])
 
-    def _trained(self, config: FilterConfig) -> Path:
-        """Return the folder of a trained network, after training it if it is not there."""
+    def _trained(self, config: FilterConfig, file: str) -> Path:
+        """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""
         run = self.networks[config.network]
         folder = self.folder / run.key
-        if not (folder / "run.nc").is_file():
+        if not (folder / file).is_file():
             got = observe(run, self.data, **self.watch)
             extraction.save_network(got.network(self.data), folder / "weights.pt")
-            results.save(got.result, folder / "run.nc")  # last: it says that the rest is there
-        return folder
+            results.save(got.result, folder / "run.nc")
+        return folder / file
 
     def _said(self, run: RunConfig, name: str, **asked: Any) -> np.ndarray:
         """Return what a run's network said of the training examples, after training it if that is not there."""

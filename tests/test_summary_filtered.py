@@ -90,6 +90,12 @@ def test_one_name_for_two_masks_is_refused():
         study.runs(ds)
 
 
+def test_a_set_by_two_masks_is_refused():
+    ds = results.merge([run("full", 0.8), run("network-a-1", 0.8), run("network-a-2", 0.8)])
+    with pytest.raises(ValueError, match="one set has runs by several masks: network-a-1, network-a-2"):
+        study.runs(ds)
+
+
 def test_variation_is_the_ratio_of_variances_over_seeds():
     near, far = [0.80, 0.81, 0.82, 0.83], [0.60, 0.64, 0.68, 0.72]  # four times as far apart
     parts = [run("full", value, seed=seed, batch_size=100) for seed, value in enumerate(near)]

@@ -35,6 +35,9 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
         odd = ", ".join(several.index[several > 1])
         raise ValueError(f"runs of {odd} were trained on different examples under one name; run the older ones again")
     frame["set"] = frame["subset"].str.split("-").str[0]
+    masks = frame.groupby(["set", "seed"])["subset"].unique()
+    if len(mixed := masks[masks.str.len() > 1]):
+        raise ValueError(f"one set has runs by several masks: {', '.join(mixed.iloc[0])}; keep those of one")
     full = frame[frame["set"] == "full"]
     wanted = frame["batch_size"].map(full.groupby("batch_size")[equal].min())
     frame["off"] = (frame[equal] - wanted).abs()
