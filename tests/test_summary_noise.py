@@ -113,6 +113,14 @@ def test_the_first_mask_is_handed_on_over_examples_alone(ds):
     assert int((~one["keep"]).sum()) == 20
 
 
+def test_the_mask_in_use_is_the_one_whose_size_others_have_wherever_it_stands():
+    used, other = made_mask(without(1), arch="resnet101"), made_mask(without(2), arch="resnet18")
+    like = made_mask(without(3), filter="random")
+    masks = [one.assign_coords(size_of=("run", [""])) for one in (other, used)]
+    masks.insert(0, like.assign_coords(size_of=("run", [used["key"].item()])))
+    assert study.first(results.merge(masks)) == 2
+
+
 def test_points_of_a_figure_are_all_of_the_noise_and_as_many_others_at_most(ds):
     table = study.noise_points(ds, most=50)
     assert (table["noise"] == "noise").sum() == 20

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked, titled
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, by_depth, picked, titled
 
 CLASSES = [
     "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#000000", "#999999", "#B2DF8A", "#6A3D9A",
@@ -23,7 +23,7 @@ def maps(points: pd.DataFrame, classes: Sequence[str], title: str = "", said: Se
     """
     splits = list(dict.fromkeys(points["split"]))
     split = alt.param(name="split", value=splits[0], bind=alt.binding_radio(options=splits, name="show the "))
-    extractors = list(dict.fromkeys(points["extractor"]))
+    extractors = by_depth(points["extractor"])
     return (
         alt.Chart(_named(points, classes))
         .transform_filter("datum.split === split")
@@ -81,7 +81,7 @@ def noise_by_extractor(
 
     ``removed`` has extractor, removed, low, high, least, most, n; ``reported`` percent by extractor.
     """
-    order = list(removed["extractor"])
+    order = by_depth(removed["extractor"])
     x = alt.X("removed:Q", title="share of training images called noise").axis(format=".1%").scale(zero=True)
     y = alt.Y("extractor:N", title=None, sort=order)
     base = alt.Chart(removed).encode(y=y)
@@ -135,7 +135,7 @@ def noise_by_eps(curve: pd.DataFrame, eps: float | None, title: str = "") -> Pan
 
     ``curve`` has extractor, eps, removed; without ``eps`` no radius is marked.
     """
-    names = list(dict.fromkeys(curve["extractor"]))
+    names = by_depth(curve["extractor"])
     chosen = alt.selection_point(fields=["extractor"], bind="legend")
     colour = alt.Color("extractor:N", title="extractor (click)", legend=ABOVE, sort=names).scale(
         domain=names, range=(COLOURS * len(names))[: len(names)]

@@ -99,9 +99,16 @@ def grid(ds: xr.Dataset) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
+def first(ds: xr.Dataset) -> int:
+    """Return the position of the mask that runs are trained with: the one whose size others have, else the first."""
+    asked = [str(key) for key in ds["size_of"].to_numpy() if str(key)] if "size_of" in ds else []
+    found = np.flatnonzero(ds["key"].to_numpy().astype(str) == (asked[0] if asked else ""))
+    return int(found[0]) if len(found) else int(grid(ds)["position"].iloc[0])
+
+
 def reference(ds: xr.Dataset) -> xr.Dataset:
-    """Return the mask that runs were trained with: the first, with its map, over ``example`` alone."""
-    return ds.isel(run=int(grid(ds)["position"].iloc[0]))
+    """Return the mask that runs are trained with, and its map, over ``example`` alone."""
+    return ds.isel(run=first(ds))
 
 
 def removed(ds: xr.Dataset) -> pd.DataFrame:
@@ -213,16 +220,16 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     ``parameter`` is perplexity, min_samples or filter; the first mask stands in each of them.
     """
     frame = rows(ds)
-    at = int(grid(ds)["position"].iloc[0])
+    at = first(ds)
     overlaps = jaccard(_kept(ds))[0][at]
-    first, found = frame.iloc[at], []
-    same = frame[(frame["arch"] == first["arch"]) & (frame["weights"] == first["weights"])]
-    same = same[(same["seed"] == first["seed"]) & (same["map_seed"] == first["map_seed"])]
+    used, found = frame.iloc[at], []
+    same = frame[(frame["arch"] == used["arch"]) & (frame["weights"] == used["weights"])]
+    same = same[(same["seed"] == used["seed"]) & (same["map_seed"] == used["map_seed"])]
     same = same[same["filter"].isin(("dbscan", "knee", "hdbscan"))]
     names = ("perplexity", "min_samples", "filter")
     for name in names:
         rest = [other for other in names if other != name]
-        for position, row in same[(same[rest] == first[rest]).all(axis=1)].sort_values(name).iterrows():
+        for position, row in same[(same[rest] == used[rest]).all(axis=1)].sort_values(name).iterrows():
             value = row[name] if name == "filter" else f"{row[name]:g}"
             told = {"parameter": name, "value": value, "first": position == at}
             found.append({**told, "removed": row["removed"], "overlap": overlaps[position]})
@@ -235,14 +242,14 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set.
     """
     frame, keep = rows(ds), _kept(ds)
-    first = ~keep[int(grid(ds)["position"].iloc[0])]
+    noise = ~keep[first(ds)]
     baselines = frame[~frame["filter"].isin(("dbscan", "knee", "hdbscan"))]
     found = [
         {
             "filter": row["filter"],
             "removed": row["removed"],
-            "shared": float((~keep[at])[first].mean()),
-            "images": int((~keep[at] & first).sum()),
+            "shared": float((~keep[at])[noise].mean()),
+            "images": int((~keep[at] & noise).sum()),
             "by_chance": row["removed"],
         }
         for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
