@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from dolb.images import DataError, ImageData, Splits, assemble, digests_of, sha256
 
-_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # sha256 of (N, 32, 32, 3) uint8 pixels and of little-endian int64 labels: whatever the source, these must match.
 _SHA256 = {
     "train_images": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
@@ -82,7 +82,7 @@ def load(folder: Path, download: bool, progress: bool) -> ImageData:
             problems.append(f"{folder / _CACHED} could not be written, so later loads are slow: {error}")
     if problems:
         warnings.warn(f"cifar10 is verified and in use, but:{_listed(problems)}", stacklevel=3)
-    return assemble("cifar10", splits, _CLASSES, digests)
+    return assemble("cifar10", splits, CLASSES, digests)
 
 
 def _sources(folder: Path) -> Iterator[tuple[Path, _Reader]]:

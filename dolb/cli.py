@@ -8,12 +8,14 @@ import functools
 import http.server
 import os
 import tempfile
+import time
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import xarray as xr
 
 import dolb
 from dolb import claims, figures, gate, pages, publish, recipes, results, viewer
@@ -167,29 +169,28 @@ def sweep(
     batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, with commas.")] = None,
     lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
+    sets: Annotated[str | None, typer.Option(help="Training sets, such as full,network,random, with commas.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
     ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
 ) -> None:
-    """Train, or measure, the runs of an experiment that the store lacks."""
-    from dolb.training.sweep import sweep as train_all  # late, so that other commands do not wait for torch
-
+    """Train, or measure, the runs of an experiment that the store lacks, or make its maps and masks."""
     if scale == "published":
         raise ValueError("scale 'published' has nothing to train; accepted: demo, paper")
-    configs = recipes.configs(
-        slug,
-        scale,
-        part=part,
-        archs=_listed(archs, str),
-        batch_sizes=_listed(batch_sizes, int),
-        lrs=_listed(lrs, float),
-        seeds=_listed(seeds, int),
-        epochs=epochs,
-        ranks=_listed(ranks, int),
-        repeats=repeats,
-    )
+    changes = {
+        "part": part,
+        "archs": _listed(archs, str),
+        "batch_sizes": _listed(batch_sizes, int),
+        "lrs": _listed(lrs, float),
+        "seeds": _listed(seeds, int),
+        "sets": _listed(sets, str),
+        "epochs": epochs,
+        "ranks": _listed(ranks, int),
+        "repeats": repeats,
+    }
+    configs = recipes.configs(slug, scale, **changes)
     done = set(results.RunStore(store).keys())
     typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
     if dry_run:
@@ -199,17 +200,55 @@ def sweep(
     if isinstance(configs[0], ScalingConfig):
         ds = scaling_sweep.measure_all(configs, store=store, time_limit=time_limit)
     else:
-        ds = train_all(configs, store=store, device=device, data_dir=data_dir, at_once=at_once, time_limit=time_limit)
+        ends = None if time_limit is None else time.monotonic() + time_limit
+        work = {"store": store, "device": device, "data_dir": data_dir}
+        ds = _train(slug, scale, configs, changes, work, ends, at_once)
     left = ds.attrs["unfinished"]
     typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
+    if ds.attrs.get("unavailable"):
+        typer.echo(f"some cannot be made: {ds.attrs['unavailable']}")
+
+
+def _train(
+    slug: str,
+    scale: str,
+    configs: list,
+    changes: dict[str, Any],
+    work: dict[str, Any],
+    ends: float | None,
+    at_once: int | None,
+) -> xr.Dataset:
+    """Make maps and masks, or train runs after making the masks that they need."""
+    from dolb import pipeline  # late, so that other commands do not wait for torch
+    from dolb.filtering.config import FilterConfig
+    from dolb.training.sweep import sweep as train_all
+
+    def left() -> float | None:
+        return None if ends is None else max(0.0, ends - time.monotonic())
+
+    networks = recipes.networks(scale)
+    if isinstance(configs[0], FilterConfig):
+        return pipeline.make(configs, networks, time_limit=left(), **work)
+    subsets = None
+    if any(config.subset != "full" for config in configs):
+        masks = pipeline.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
+        if masks.attrs["unfinished"]:
+            return masks
+        subsets = pipeline.subsets(masks)
+        configs = recipes.configs(slug, scale, kept=pipeline.kept(masks), **changes)
+    return train_all(configs, subsets=subsets, at_once=at_once, time_limit=left(), **work)
 
 
 def _in_words(config: Any) -> str:
-    start = f"{config.arch}  batch {config.batch_size}"
+    """Say what a run, a measurement, a map or a mask is."""
     if isinstance(config, ScalingConfig):
         tuned = f"{config.bucket_mb:g} MiB" if config.library == "ddp" else f"{config.cycle_time_ms:g} ms"
-        return f"{start}  {config.library} ({tuned})  {config.ranks} ranks, {config.scaling}  repeat {config.repeat}"
-    return f"{start}  rate {config.lr:g}  seed {config.seed}"
+        where = f"{config.ranks} ranks, {config.scaling}  repeat {config.repeat}"
+        return f"{config.arch}  batch {config.batch_size}  {config.library} ({tuned})  {where}"
+    names = {"subset": "on", "filter": "filter", "batch_size": "batch", "lr": "rate", "weight_decay": "weight decay"}
+    names |= {"epochs": "epochs", "seed": "seed", "map_seed": "map"}
+    told = [f"{word} {getattr(config, name)}" for name, word in names.items() if hasattr(config, name)]
+    return "  ".join([config.arch, *told])
 
 
 def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:

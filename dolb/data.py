@@ -13,7 +13,7 @@ from tqdm import tqdm
 from dolb import cifar10
 from dolb.images import DataError, ImageData, Splits, assemble, digests_of
 
-__all__ = ["IMAGEFOLDER", "DataError", "ImageData", "load", "names"]
+__all__ = ["IMAGEFOLDER", "DataError", "ImageData", "class_names", "load", "names"]
 
 IMAGEFOLDER = "imagefolder:"
 
@@ -25,6 +25,12 @@ _LOADING = threading.Lock()
 def names() -> tuple[str, ...]:
     """Return the data set names that `load` accepts; the last is a pattern."""
     return ("digits", "cifar10", f"{IMAGEFOLDER}NAME_OR_PATH")
+
+
+def class_names(name: str) -> tuple[str, ...]:
+    """Return the classes of a data set, in the order of the labels, without the images of those known by name."""
+    known = {"cifar10": cifar10.CLASSES, "digits": tuple(map(str, range(10)))}
+    return known[name] if name in known else load(name).classes
 
 
 def load(name: str, data_dir: str | Path | None = None, *, download: bool = True, progress: bool = True) -> ImageData:

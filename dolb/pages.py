@@ -117,6 +117,7 @@ def schema() -> str:
         "provenance": "where it comes from",
         "benchmark": "benchmarks",
         "scaling": "data-parallel training",
+        "filter": "maps and masks",
     }
     groups: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for name, variable in results.SCHEMA.items():

@@ -136,14 +136,14 @@ def stage(
 
 
 def build_book(root: Path, scale: str = "published", jobs: int | None = None, output: Path | None = None) -> Path:
-    """Execute, gate and build the book of `root`, and return its index page.
+    """Execute, gate and build the book of `root`, all that its table of contents lists, and return its index page.
 
     The pages go to `output` (default `_build/html`) and replace the previous ones only when everything passed.
     """
     root = root.resolve()
     pages = (output or root / "_build" / "html").resolve()
     staging = pages.parent / "staging"
-    stage(root, staging, scale, jobs=jobs)
+    stage(root, staging, scale, only=_in_contents(root), jobs=jobs)
     command = [*_JUPYTER_BOOK, "build", str(staging), "--all", "-W", "--keep-going"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -153,6 +153,12 @@ def build_book(root: Path, scale: str = "published", jobs: int | None = None, ou
         raise BookError("\n".join([summary, *(warnings or said[-30:])]))
     _replace_folder(staging / "_build" / "html", pages)
     return pages / "index.html"
+
+
+def _in_contents(root: Path) -> list[str]:
+    """Return the notebooks that the table of contents lists: one whose results are not published yet is not there."""
+    contents = (root / "_toc.yml").read_text(encoding="utf-8")
+    return re.findall(r"^\s*- file: notebooks/(\S+?)(?:\.ipynb)?\s*$", contents, flags=re.MULTILINE)
 
 
 def show(chart: alt.TopLevelMixin, description: str) -> HTML:

@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 from dolb import __version__, sealed
-from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, validate
+from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, dims_of, validate
 
 __all__ = [
     "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "load", "merge", "provenance",
@@ -113,7 +113,7 @@ def _read(path: Path) -> xr.Dataset:
                 return xr.load_dataset(path, engine=ENGINE)  # not one of ours; `validate` says why
             values = np.array(item.asstr()[...], dtype=str) if h5py.check_string_dtype(item.dtype) else item[...]
             values = values.astype(bool) if item.attrs.get("dtype") == "bool" else values
-            variables[name] = (SCHEMA[name].dims if name in SCHEMA else (name,), values)
+            variables[name] = (dims_of(name, values.ndim) if name in SCHEMA else (name,), values)
             coordinates.update(str(item.attrs.get("coordinates", "")).split())
         coordinates.update(str(file.attrs.get("coordinates", "")).split())
         attributes = {key: value for key, value in file.attrs.items() if key not in ("_NCProperties", "coordinates")}

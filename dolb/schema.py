@@ -21,7 +21,7 @@ class Variable:
     kind: str  # "text", "int", "float" or "bool"
     meaning: str
     unit: str = ""
-    role: str = "measured"  # "config", "measured", "provenance", "benchmark" or "scaling"
+    role: str = "measured"  # "config", "measured", "provenance", "benchmark", "scaling" or "filter"
 
 
 def _on(dims: tuple[str, ...], role: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Variable]:
@@ -138,6 +138,24 @@ SCHEMA: dict[str, Variable] = {
         },
     ),
     **_on(
+        ("run",),
+        "filter",
+        {
+            "filter": ("text", "how the mask was made; `none` is a map without one"),
+            "weights": ("text", "where the network's weights are from: trained here, or imagenet"),
+            "trained_by": ("text", "key of the run that trained the network"),
+            "perplexity": ("float", "t-SNE: effective number of neighbours of a point"),
+            "iterations": ("int", "t-SNE: iterations after early exaggeration"),
+            "map_seed": ("int", "seed of the map"),
+            "eps": ("float", "DBSCAN: radius of a neighbourhood, NaN where each class has its own"),
+            "min_samples": ("int", "DBSCAN: points within eps that make a core point"),
+            "size_of": ("text", "key of the mask whose size, class by class, this one has"),
+            "networks": ("int", "networks trained for the mask: seeds of EL2N, folds of confident learning"),
+            "feature_width": ("int", "penultimate features of the network"),
+            "network_accuracy": ("float", "share of test examples that the network classifies correctly, 0 to 1"),
+        },
+    ),
+    **_on(
         ("run", "worker", "step"),
         "measured",
         {"rank_step_seconds": ("float", "wall-clock time of one step on one rank", "s")},
@@ -161,6 +179,7 @@ SCHEMA: dict[str, Variable] = {
             "x": ("float", "first coordinate on the map"),
             "y": ("float", "second coordinate on the map"),
             "noise_until": ("float", "DBSCAN on the map calls the example noise at every eps below this"),
+            "of_test_set": ("bool", "the example is of the test set; without this name all are of the training set"),
         },
     ),
     **_on(
@@ -192,15 +211,23 @@ REQUIRED: dict[str, tuple[str, ...]] = {
         name
         for name, variable in SCHEMA.items()
         if variable.dims in (("run",), ("run", "epoch"))
-        and variable.role not in ("benchmark", "scaling")
+        and variable.role not in ("benchmark", "scaling", "filter")
         and name not in OPTIONAL
     ),
     "benchmark": ("program", "repeat", "arch", "batch_size", "precision", "images_per_second", *_PROVENANCE),
     "library": ("ranks", "arch", "batch_size", "images_per_second", *_PROVENANCE),
-    "example": ("label", "keep"),
+    "example": ("label",),
     "event": ("rank", "lane", "name", "start_us", "end_us"),
 }
+# Names over `example` that a file with several maps or masks has for each of them, over `run` and `example`.
+BY_RUN = ("keep", "x", "y", "noise_until")
 _KINDS = {"text": "UOTS", "int": "iu", "float": "f", "bool": "b"}
+
+
+def dims_of(name: str, ndim: int) -> tuple[str, ...]:
+    """Return the dimensions of a name of the schema: its own, after ``run`` where it may have that and has one more."""
+    own = SCHEMA[name].dims
+    return ("run", *own) if name in BY_RUN and ndim == len(own) + 1 else own
 
 
 def validate(ds: xr.Dataset) -> xr.Dataset:
@@ -218,8 +245,8 @@ def validate(ds: xr.Dataset) -> xr.Dataset:
             faults.append(f"{name} is not a name of the schema")
             continue
         want, have = SCHEMA[name], ds[name]
-        if tuple(have.dims) != want.dims:
-            faults.append(f"{name} has dims {tuple(have.dims)}, expected {want.dims}")
+        if tuple(have.dims) != dims_of(name, have.ndim):
+            faults.append(f"{name} has dims {tuple(have.dims)}, expected {dims_of(name, have.ndim)}")
         if have.dtype.kind not in _KINDS[want.kind]:
             faults.append(f"{name} has dtype {have.dtype}, expected {want.kind}")
     if not faults and "epoch" in ds.dims:

@@ -37,7 +37,9 @@ ARROWS = {
     "dolb.schema": set(),
     "dolb.results": {"dolb", "dolb.sealed", "dolb.schema"},
     **{room: {"dolb", room} | LEAVES for room in ROOMS},
-    "dolb.recipes": CONFIGS,
+    "dolb.recipes": {"dolb.recipes"} | CONFIGS,
+    # Maps and masks take training and filtering in turn, many times over: too long for a notebook, and resumed.
+    "dolb.pipeline": {"dolb.training", "dolb.filtering"} | LEAVES,
     **READERS,
     # Publishing is two modules and knows no science.
     "dolb.gate": set(),
@@ -45,7 +47,17 @@ ARROWS = {
     # The viewer draws a Dataset of examples as a page; it knows no science and no other part.
     "dolb.viewer": {"dolb.viewer"},
     # The command line ties everything together, and nothing imports it.
-    "dolb.cli": {"dolb", *LEAVES, *ROOMS, "dolb.recipes", *READERS, "dolb.gate", "dolb.publish", "dolb.viewer"},
+    "dolb.cli": {
+        "dolb",
+        *LEAVES,
+        *ROOMS,
+        "dolb.pipeline",
+        "dolb.recipes",
+        *READERS,
+        "dolb.gate",
+        "dolb.publish",
+        "dolb.viewer",
+    },
 }
 
 

@@ -150,6 +150,13 @@ def test_every_refused_notebook_is_named(book_with_pages):
     assert "03-planted" in str(raised.value)
 
 
+def test_a_notebook_that_the_table_of_contents_does_not_list_is_not_run(book_with_pages):
+    write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
+    write_notebook(book_with_pages / "notebooks" / "02-waits.ipynb", "1 / 0")
+    build_book(book_with_pages)
+    assert "notebooks/01-planted.html" in pages(book_with_pages)
+
+
 def test_unknown_notebook_to_stage_is_refused(book_with_pages):
     write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
     with pytest.raises(ValueError, match=r"no notebook \['01-plant'\]; accepted are: 01-planted"):
@@ -257,6 +264,8 @@ def test_wrong_parameter_is_refused_before_anything_runs(tmp_path, parameters, s
 def test_every_notebook_is_checked_before_the_first_one_runs(book_with_pages):
     write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
     nbformat.write(new_notebook(), book_with_pages / "notebooks" / "02-none.ipynb")
+    with open(book_with_pages / "_toc.yml", "a", encoding="utf-8") as contents:
+        contents.write("  - file: notebooks/02-none\n")
     with pytest.raises(ParameterError, match=r"02-none\.ipynb: 0 cells are tagged 'parameters'"):
         build_book(book_with_pages)
     assert not (book_with_pages / "_build" / "staging").exists()

@@ -14,23 +14,21 @@ from typing import Any
 import xarray as xr
 import yaml
 
-from dolb.claims import batch_size, ddp_vs_horovod, step_timeline
+from dolb.claims import batch_size, ddp_vs_horovod, filtered, noise, step_timeline
 from dolb.claims.claim import OUTCOMES, Claim, Judge, Verdict
 
 __all__ = [
-    "JUDGES",
-    "OUTCOMES",
-    "Claim",
-    "Judge",
-    "Verdict",
-    "judge",
-    "load",
-    "reported_accuracies",
-    "scaling_measurements",
-    "statements",
-]
+    "JUDGES", "OUTCOMES", "Claim", "Judge", "Verdict", "judge", "load", "reported_accuracies", "reported_by_set",
+    "scaling_measurements", "statements",
+]  # fmt: skip
 
-JUDGES: dict[str, Judge] = {**batch_size.JUDGES, **ddp_vs_horovod.JUDGES, **step_timeline.JUDGES}
+JUDGES: dict[str, Judge] = {
+    **batch_size.JUDGES,
+    **noise.JUDGES,
+    **filtered.JUDGES,
+    **ddp_vs_horovod.JUDGES,
+    **step_timeline.JUDGES,
+}
 
 
 def load(path: str | Path | None = None) -> tuple[dict[str, dict[str, Any]], dict[str, Claim]]:
@@ -82,4 +80,25 @@ def reported_accuracies(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
             "accuracy": large.reported["full"] / 100,
             "what": "Gahlot et al., Fig. 7",
         },
+    ]
+
+
+def reported_by_set(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
+    """Return the accuracies that Gahlot et al. report by training set and batch size, as points for a figure."""
+    small = [
+        {
+            "set": name,
+            "batch_size": int(size),
+            "accuracy": value["accuracy"] / 100,
+            "weight_decay": value["weight_decay"],
+        }
+        for size, sets in claims["G7"].reported.items()
+        for name, value in sets.items()
+    ]
+    size = claims["G12"].setting["batch_size"]
+    large = [
+        {"set": name, "batch_size": size, "accuracy": value / 100} for name, value in claims["G12"].reported.items()
+    ]
+    return [{**row, "what": "Gahlot et al., Fig. 6"} for row in small] + [
+        {**row, "what": "Gahlot et al., Fig. 7"} for row in large
     ]

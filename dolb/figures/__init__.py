@@ -13,6 +13,16 @@ from dolb.figures.batch_size import (
 )
 from dolb.figures.benchmarks import engine_speed, step_speed
 from dolb.figures.cost import recommendation, seconds_by_batch_size
+from dolb.figures.filtered import accuracy_by_decay, accuracy_by_set, best_by_set, gains
+from dolb.figures.noise import (
+    maps,
+    noise_by_eps,
+    noise_by_extractor,
+    noise_by_parameter,
+    noise_map,
+    noise_shared,
+    noise_stability,
+)
 from dolb.figures.scaling import (
     ablation,
     measured_scaling,
@@ -30,12 +40,23 @@ __all__ = [
     "ablation",
     "accuracy_by_batch_size",
     "accuracy_by_cost",
+    "accuracy_by_decay",
+    "accuracy_by_set",
     "accuracy_by_share",
     "accuracy_by_workers",
     "batch_size_axis",
     "batch_size_study",
+    "best_by_set",
     "engine_speed",
+    "gains",
+    "maps",
     "measured_scaling",
+    "noise_by_eps",
+    "noise_by_extractor",
+    "noise_by_parameter",
+    "noise_map",
+    "noise_shared",
+    "noise_stability",
     "preferred_batch_size",
     "recommendation",
     "seconds_by_batch_size",

@@ -57,7 +57,7 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
     kinds = sorted(dict.fromkeys(cells["kind"]), key=lambda name: name.startswith("dolb"))
     colours = [*COLOURS[3:6], COLOURS[1], COLOURS[0]] if len(kinds) == 5 else [*COLOURS[3:6], *COLOURS[:3]]
     kind = alt.selection_point(fields=["kind"], bind="legend", name="program")
-    panels = []
+    panels: list[alt.LayerChart] = []
     for arch in by_depth(cells["arch"]):
         of_arch = cells[cells["arch"] == arch]
         sizes = of_arch["batch_size"]

@@ -51,11 +51,36 @@ def keep_dataset(
         variables["noise_until"] = ("example", np.asarray(noise_until))
     if odd := sorted({axis: len(values) for axis, (_, values) in variables.items() if len(values) != n}):
         raise ValueError(f"{', '.join(odd)} do not have {n} entries, one for each training example of {data.name}")
+    # The label is a coordinate too: merged, many masks of one data set have it once.
+    coords = {"label": variables.pop("label"), **_on_run(data, {"subset": name, **(about or {})})}
+    return results.validate(results.describe(xr.Dataset(variables, coords)))
+
+
+def map_dataset(
+    train: np.ndarray, test: np.ndarray, data: ImageData, *, about: Mapping[str, Any] | None = None
+) -> xr.Dataset:
+    """Return a map of training and test set as a Dataset over ``example``, the training set first.
+
+    ``about`` is as in ``keep_dataset``; ``of_test_set`` says which examples are of the test set.
+    """
+    labels = np.concatenate([data.train_labels, data.test_labels])
+    both = finite_rows("coordinates", np.concatenate([train, test]), width=2)
+    if (len(train), len(test)) != (len(data.train_labels), len(data.test_labels)):
+        raise ValueError(
+            f"the map has {len(train)} and {len(test)} points; accepted: {len(data.train_labels)} and "
+            f"{len(data.test_labels)}, the training and test examples of {data.name}"
+        )
+    of_test_set = np.arange(len(labels)) >= len(data.train_labels)
+    coords = {"label": ("example", labels), "of_test_set": ("example", of_test_set), **_on_run(data, about or {})}
+    variables = {"x": ("example", both[:, 0]), "y": ("example", both[:, 1])}
+    return results.validate(results.describe(xr.Dataset(variables, coords)))
+
+
+def _on_run(data: ImageData, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data, its fingerprint, provenance and what else is known, as coordinates of one run."""
     known = results.provenance(torch_version=torch.__version__, device="", engine="", data_fingerprint=data.fingerprint)
     known = {key: known[key] for key in known if key not in ("engine", "world_size")}  # no network was trained
-    run = {"data": data.name, "subset": name, **known, **(about or {})}
-    coords = {key: ("run", np.array([value])) for key, value in run.items()}
-    return results.validate(results.describe(xr.Dataset(variables, coords)))
+    return {key: ("run", np.array([value])) for key, value in ({"data": data.name} | known | dict(about)).items()}
 
 
 def save_keep(path: str | Path, keep: np.ndarray, data: ImageData, name: str, **more: Any) -> Path:

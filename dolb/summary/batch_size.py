@@ -218,9 +218,9 @@ def dealt_in_words(rests: pd.DataFrame) -> str:
         return "No batch that leaves a rest was run in shares."
     one = rests.iloc[0]
     cells = [
-        f"{row.bn_workers} workers, {row.least} each or more: "
-        + (f"{row.diverged} of {row.n} runs diverged" if row.diverged else f"{row.accuracy:.1%}")
-        for row in rests.itertuples()
+        f"{row['bn_workers']} workers, {row['least']} each or more: "
+        + (f"{row['diverged']} of {row['n']} runs diverged" if row["diverged"] else f"{row['accuracy']:.1%}")
+        for row in rests.to_dict("records")
     ]
     return (
         f"At batch {one.batch_size:,} the last batch of an epoch is a rest of {one.rest:,} images, which the same "

@@ -1,0 +1,81 @@
+"""The verdicts on what Gahlot et al. say of features and noise: G5, G6 and G17."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import xarray as xr
+
+from dolb.claims.claim import Claim, Judge, outcome
+from dolb.summary import noise as study
+
+
+def _widths(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
+    said = {f"resnet{depth}": width for depth, width in claims["G5"].reported["feature_width"].items()}
+    rows = study.rows(ds).drop_duplicates("arch")
+    pairs = zip(rows["arch"].astype(str), rows["feature_width"].astype(int), strict=True)
+    ours = {arch: width for arch, width in pairs if arch in said}
+    if not ours:
+        return "not yet measured", "", "There is no map by one of the claim's networks."
+    told = ", ".join(f"{arch} {width}" for arch, width in sorted(ours.items(), key=lambda item: _depth(item[0])))
+    lacking = sorted(set(said) - set(ours), key=_depth)
+    reason = "The widths are those of the arrays that the maps were made of." + (
+        f" There is no map by {', '.join(lacking)} yet." if lacking else ""
+    )
+    holds = [ours[arch] == said[arch] for arch in ours] + [None] * len(lacking)
+    return outcome(*holds), f"Features by network: {told}.", reason
+
+
+def _depth(arch: str) -> int:
+    return int(re.sub(r"\D", "", arch) or 0)
+
+
+def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
+    said = claims["G6"].reported["removed_percent"]
+    table = study.removed(ds)
+    table = table[(table["weights"] == "trained") & table["arch"].isin(list(said)) & (table["n"] > 1)]
+    if table.empty:
+        return "not yet measured", "", "Two masks by one of the claim's networks are the least."
+    rows = table.sort_values("arch", key=lambda names: names.map(_depth)).to_dict("records")
+    holds: list[bool | None] = [bool(row["low"] <= said[row["arch"]] / 100 <= row["high"]) for row in rows]
+    holds += [None] * (len(said) - len(rows))
+    told = "; ".join(
+        f"{row['arch']} {row['removed']:.2%} ({row['low']:.2%} to {row['high']:.2%} over {row['n']} maps, reported "
+        f"{said[row['arch']]}%)"
+        for row in rows
+    )
+    reason = (
+        "A network counts if the reported share lies within the interval of ours, Student's over maps by all seeds of "
+        "training and of t-SNE. Parameters of both methods are the library's defaults, as the paper says of its own."
+    )
+    return outcome(*holds), f"Share called noise: {told}.", reason
+
+
+def _pretrained(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
+    pairs = study.agreement(ds)
+    arch = claims["G17"].setting["network"]
+    mixed = pairs[(pairs["differs"] == study.PAIRS[3]) & (pairs["one"].str.startswith(arch))]
+    mixed = mixed[mixed["other"].str.startswith(arch)]
+    own = pairs[(pairs["differs"] == study.PAIRS[1]) & (pairs["one"] == arch)]
+    if mixed.empty or own.empty:
+        reason = f"Masks by {arch} with ImageNet weights, to be fetched, and by two trainings of it are the least."
+        return "not yet measured", "", reason
+    ours = (
+        f"What {arch} with ImageNet weights calls noise overlaps with what one trained here does by "
+        f"{mixed['overlap'].mean():.2f} ({mixed['overlap'].min():.2f} to {mixed['overlap'].max():.2f} over "
+        f"{len(mixed)} pairs); two trained here overlap by {own['overlap'].mean():.2f} ({own['overlap'].min():.2f} to "
+        f"{own['overlap'].max():.2f}), and random sets of these sizes would by {mixed['by_chance'].mean():.2f}."
+    )
+    reason = (
+        "To work as well is to find the noise that a trained extractor finds, as often as another one of its kind "
+        "does: replicated if the mean overlap lies within the range of those between two trainings or above it, not "
+        "replicated if it is no more than twice that of random sets."
+    )
+    mean = mixed["overlap"].mean()
+    if mean >= own["overlap"].min():
+        return "replicated", ours, reason
+    return ("not replicated" if mean <= 2 * mixed["by_chance"].mean() else "mixed"), ours, reason
+
+
+JUDGES: dict[str, Judge] = {"G5": _widths, "G6": _shares, "G17": _pretrained}

@@ -1,0 +1,196 @@
+"""Figures of maps and noise: the maps, how much is noise, how stable that is, and what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import pandas as pd
+
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, by_depth, picked, titled
+
+CLASSES = [
+    "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#000000", "#999999", "#B2DF8A", "#6A3D9A",
+]  # fmt: skip
+NOISE = "#D55E00"
+_NO_AXIS = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
+
+
+def maps(points: pd.DataFrame, classes: Sequence[str], title: str = "", said: Sequence[str] = ()) -> alt.FacetChart:
+    """Draw the map of each extractor, a point per image, coloured by class; training or test set, as chosen below.
+
+    ``points`` has extractor, split, label, x, y; ``classes`` are the names of the labels.
+    """
+    splits = list(dict.fromkeys(points["split"]))
+    split = alt.param(name="split", value=splits[0], bind=alt.binding_radio(options=splits, name="show the "))
+    extractors = by_depth(points["extractor"])
+    return (
+        alt.Chart(_named(points, classes))
+        .transform_filter("datum.split === split")
+        .mark_circle(size=9, opacity=0.7)
+        .encode(
+            x=alt.X("x:Q", axis=_NO_AXIS),
+            y=alt.Y("y:Q", axis=_NO_AXIS),
+            color=_class_colour(classes),
+            tooltip=[alt.Tooltip("class:N")],
+        )
+        .properties(width=260, height=240)
+        .facet(facet=alt.Facet("extractor:N", title=None, sort=extractors), columns=2)
+        .resolve_scale(x="independent", y="independent")
+        .add_params(split)
+        .properties(title=titled(title, said))
+    )
+
+
+def noise_map(points: pd.DataFrame, classes: Sequence[str], title: str = "") -> Panel:
+    """Draw one map with its noise, all classes or the one that is chosen below.
+
+    ``points`` has x, y, label, noise (kept or noise), noise_until.
+    """
+    options = ["all", *classes]
+    shown = alt.param(name="shown", value="all", bind=alt.binding_select(options=options, name="class "))
+    base = alt.Chart(_named(points, classes)).transform_filter("shown === 'all' || datum.class === shown")
+    place = {"x": alt.X("x:Q", axis=_NO_AXIS), "y": alt.Y("y:Q", axis=_NO_AXIS)}
+    colour = alt.Color("noise:N", title=None, legend=ABOVE).scale(domain=["kept", "noise"], range=["#9DB8CC", NOISE])
+    tooltip = [
+        alt.Tooltip("class:N"),
+        alt.Tooltip("noise:N", title="filter"),
+        alt.Tooltip("noise_until:Q", title="noise below eps", format=".2f"),
+    ]
+    kept = base.transform_filter("datum.noise === 'kept'").mark_circle(size=10, opacity=0.5)
+    gone = base.transform_filter("datum.noise === 'noise'").mark_circle(size=16)
+    layers = [part.encode(color=colour, tooltip=tooltip, **place) for part in (kept, gone)]
+    return alt.layer(*layers).add_params(shown).properties(width=560, height=420, title=titled(title))
+
+
+def _named(points: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    named = points.assign(**{"class": [classes[label] for label in points["label"]]})
+    return named.drop(columns="label").round(2)
+
+
+def _class_colour(classes: Sequence[str]) -> alt.Color:
+    return alt.Color("class:N", title=None, legend=ABOVE, sort=list(classes)).scale(
+        domain=list(classes), range=(CLASSES * len(classes))[: len(classes)]
+    )
+
+
+def noise_by_extractor(
+    removed: pd.DataFrame, reported: Mapping[str, float] | None = None, title: str = "", said: Sequence[str] = ()
+) -> Panel:
+    """Draw the share that is noise by extractor, with its interval, beside the reported one.
+
+    ``removed`` has extractor, removed, low, high, least, most, n; ``reported`` percent by extractor.
+    """
+    order = by_depth(removed["extractor"])
+    x = alt.X("removed:Q", title="share of training images called noise").axis(format=".1%").scale(zero=True)
+    y = alt.Y("extractor:N", title=None, sort=order)
+    base = alt.Chart(removed).encode(y=y)
+    tooltip = [
+        alt.Tooltip("extractor:N"),
+        alt.Tooltip("removed:Q", title="noise", format=".2%"),
+        alt.Tooltip("low:Q", title="interval from", format=".2%"),
+        alt.Tooltip("high:Q", title="interval to", format=".2%"),
+        alt.Tooltip("least:Q", title="least of any map", format=".2%"),
+        alt.Tooltip("most:Q", title="most of any map", format=".2%"),
+        alt.Tooltip("n:Q", title="maps"),
+    ]
+    layers: list[alt.Chart] = [
+        base.mark_rule(strokeWidth=6, strokeOpacity=0.3, color=COLOURS[0]).encode(x="least:Q", x2="most:Q"),
+        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(x="low:Q", x2="high:Q"),
+        base.mark_point(filled=True, size=80, color=COLOURS[0]).encode(x=x, tooltip=tooltip),
+    ]
+    table = pd.DataFrame([{"extractor": name, "removed": value / 100} for name, value in (reported or {}).items()])
+    if len(table):
+        diamonds = alt.Chart(table).mark_point(shape="diamond", size=110, color=REPORTED, strokeWidth=2)
+        about = [alt.Tooltip("extractor:N"), alt.Tooltip("removed:Q", title="reported, Table I", format=".2%")]
+        layers.append(diamonds.encode(x=x, y=y, tooltip=about))
+    return alt.layer(*layers).properties(width=480, height=36 * len(order) + 20, title=titled(title, said))
+
+
+def noise_stability(stability: pd.DataFrame, title: str = "") -> Panel:
+    """Draw how far two noise sets agree, by what their maps differ in, beside random sets.
+
+    ``stability`` has differs, overlap, least, most, by_chance, pairs.
+    """
+    order = list(stability["differs"])
+    x = alt.X("overlap:Q", title="images in both over images in either (Jaccard index)").scale(domain=[0, 1])
+    base = alt.Chart(stability).encode(y=alt.Y("differs:N", title="the other mask is by", sort=order))
+    tooltip = [
+        alt.Tooltip("differs:N", title="the other is by"),
+        alt.Tooltip("overlap:Q", format=".2f"),
+        alt.Tooltip("least:Q", format=".2f"),
+        alt.Tooltip("most:Q", format=".2f"),
+        alt.Tooltip("by_chance:Q", title="random sets", format=".3f"),
+        alt.Tooltip("pairs:Q"),
+    ]
+    return alt.layer(
+        base.mark_tick(thickness=3, color=REPORTED).encode(x=alt.X("by_chance:Q")),
+        base.mark_rule(strokeWidth=6, strokeOpacity=0.3, color=COLOURS[0]).encode(x="least:Q", x2="most:Q"),
+        base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x=x, tooltip=tooltip),
+    ).properties(width=440, height=40 * len(order) + 20, title=titled(title))
+
+
+def noise_by_eps(curve: pd.DataFrame, eps: float | None, title: str = "") -> Panel:
+    """Draw the share that is noise by DBSCAN's eps, a line per extractor, and the default radius.
+
+    ``curve`` has extractor, eps, removed; without ``eps`` no radius is marked.
+    """
+    names = by_depth(curve["extractor"])
+    chosen = alt.selection_point(fields=["extractor"], bind="legend")
+    colour = alt.Color("extractor:N", title="extractor (click)", legend=ABOVE, sort=names).scale(
+        domain=names, range=(COLOURS * len(names))[: len(names)]
+    )
+    lines = alt.Chart(curve).mark_line(strokeWidth=2).encode(
+        x=alt.X("eps:Q", title="eps, in units of the map").scale(type="log", nice=False).axis(format="~g", grid=False),
+        y=alt.Y("removed:Q", title="share called noise", axis=PERCENT),
+        color=colour,
+        opacity=picked(chosen),
+        tooltip=["extractor:N", alt.Tooltip("eps:Q", format=".2f"), alt.Tooltip("removed:Q", format=".2%")],
+    )  # fmt: skip
+    mark = alt.Chart(pd.DataFrame({"eps": [eps] if eps else []})).mark_rule(color=REPORTED, strokeDash=[4, 3])
+    return alt.layer(lines.add_params(chosen), *([mark.encode(x="eps:Q")] if eps else [])).properties(
+        width=520, height=260, title=titled(title)
+    )
+
+
+def noise_by_parameter(table: pd.DataFrame, title: str = "") -> alt.FacetChart:
+    """Draw the share that is noise as one parameter changes, a panel for each; the mask that is used is filled.
+
+    ``table`` has parameter, value, first, removed, overlap.
+    """
+    parameters = list(dict.fromkeys(table["parameter"]))
+    ranked = table.assign(rank=table.groupby("parameter").cumcount())  # numbers in text sort by their first digit
+    points = alt.Chart(ranked).mark_point(size=90, strokeWidth=2, color=COLOURS[0]).encode(
+        x=alt.X("value:O", title=None, sort=alt.EncodingSortField("rank", op="min")).axis(labelAngle=0),
+        y=alt.Y("removed:Q", title="share called noise").axis(format=".1%"),
+        fill=alt.condition("datum.first", alt.value(COLOURS[0]), alt.value("transparent")),
+        tooltip=[
+            "parameter:N",
+            "value:N",
+            alt.Tooltip("removed:Q", title="noise", format=".2%"),
+            alt.Tooltip("overlap:Q", title="overlap with the mask in use", format=".2f"),
+        ],
+    )  # fmt: skip
+    facet = alt.Facet("parameter:N", title=None, sort=parameters)
+    panels = points.properties(width=170, height=200).facet(facet=facet, columns=3)
+    return panels.resolve_scale(x="independent").properties(title=titled(title))
+
+
+def noise_shared(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw how much of the noise other ways to choose find too, at equal size, beside what chance would find.
+
+    ``table`` has filter, removed, shared, images, by_chance.
+    """
+    order = list(table.sort_values("shared", ascending=False)["filter"])
+    base = alt.Chart(table).encode(y=alt.Y("filter:N", title=None, sort=order))
+    tooltip = [
+        alt.Tooltip("filter:N"),
+        alt.Tooltip("shared:Q", title="of the noise", format=".1%"),
+        alt.Tooltip("images:Q", title="images", format=","),
+        alt.Tooltip("by_chance:Q", title="by chance", format=".1%"),
+    ]
+    x = alt.X("shared:Q", title="share of the noise that it removes too").axis(format=".0%")
+    return alt.layer(
+        base.mark_bar(color=COLOURS[1], height={"band": 0.6}).encode(x=x, tooltip=tooltip),
+        base.mark_tick(thickness=3, color=REPORTED).encode(x=alt.X("by_chance:Q", title="")),
+    ).properties(width=480, height=32 * len(order) + 20, title=titled(title))

@@ -1,0 +1,66 @@
+"""What one map or one mask is: a frozen record whose key names it, as a run's does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dolb import models
+
+ON_THE_MAP = ("dbscan", "knee", "hdbscan")
+BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")
+FILTERS = ("none", *ON_THE_MAP, *BASELINES)
+WEIGHTS = ("trained", "imagenet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterConfig:
+    """One map, or the mask that one filter makes: the same config and the same network give the same mask.
+
+    ``filter`` ``none`` is the map alone, of training and test set. The others make a mask of the training set: from the
+    map (``ON_THE_MAP``), or of the size of another mask, class by class (``BASELINES``).
+    """
+
+    experiment: str = "adhoc"
+    data: str = "digits"
+    arch: str = "smallnet-4"
+    weights: str = "trained"
+    trained_by: str = ""  # key of the run that trained the network, or of the first of several
+    seed: int = 0  # of that run; of the draw for a random mask
+    filter: str = "dbscan"
+    perplexity: float = 30.0
+    iterations: int = 500
+    map_seed: int = 0
+    eps: float = 0.5
+    min_samples: int = 5
+    networks: int = 1  # EL2N: networks, with seeds from `seed` on; confident learning: folds
+    size_of: str = ""  # key of the mask whose size a baseline has
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be made."""
+        models.require(self.arch)
+        for name, accepted in (("filter", FILTERS), ("weights", WEIGHTS)):
+            if getattr(self, name) not in accepted:
+                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(accepted)}")
+        if (self.filter in BASELINES) != bool(self.size_of):
+            raise ValueError(
+                f"size_of is {self.size_of!r} for filter {self.filter!r}; accepted: the key of a mask for "
+                f"{', '.join(BASELINES)}, and nothing for others"
+            )
+
+    @property
+    def key(self) -> str:
+        """Hash of the fields that differ from their defaults, so that a new defaulted field moves no key."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def subset(self) -> str:
+        """What runs call the examples that the mask keeps: the kind of set, the network, and part of the key."""
+        return f"{'network' if self.filter in ON_THE_MAP else self.filter}-{self.arch}-{self.key[:8]}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every field with its value, in order."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,307 @@
+"""Maps and masks, made whole: train the network, extract features, place them on the map, filter.
+
+Training and filtering are rooms that do not know each other; here one is handed what the other made. Everything that
+takes long is kept in the store and found there again: networks and what they say of the examples by the key of their
+run, maps by what they are of, masks by their own key. So the work can be stopped at any time and taken up again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from torch import nn
+from tqdm.auto import tqdm
+
+from dolb import data as datasets
+from dolb import models, results
+from dolb.filtering import baselines, masks, noise
+from dolb.filtering import features as extraction
+from dolb.filtering.config import ON_THE_MAP, FilterConfig
+from dolb.filtering.embedding import TSNEMap
+from dolb.training.config import RunConfig
+from dolb.training.device import device_name, resolve_device
+from dolb.training.engine import RunAbandoned
+from dolb.training.observe import observe, out_of_fold
+
+FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
+
+
+def make(
+    configs: Sequence[FilterConfig],
+    networks: Mapping[str, RunConfig],
+    *,
+    store: str | Path | None = None,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    time_limit: float | None = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Return maps and masks as one Dataset, making those that the store lacks.
+
+    Parameters
+    ----------
+    configs
+        The maps and masks, all of one data set. A mask of another's size comes after it, or is in the store with it.
+    networks
+        The runs that train the networks, by key.
+    store
+        Folder of what is finished. Without one, results live only in the returned Dataset.
+    time_limit
+        Seconds after which nothing new is begun and a training run is given up. What is unfinished is counted in the
+        Dataset's attribute ``unfinished``; a later call goes on from there.
+
+    Masks that need weights which cannot be had are passed over; the attribute ``unavailable`` says why.
+    """
+    if len(names := {config.data for config in configs}) != 1:
+        raise ValueError(f"the maps and masks are of {sorted(names)}; accepted: one data set, and at least one config")
+    deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
+    found: list[xr.Dataset] = []
+    unavailable = ""
+    with contextlib.ExitStack() as stack:
+        folder = Path(store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-")))
+        data = datasets.load(names.pop(), data_dir)
+        workshop = _Workshop(folder, networks, data, device, lambda: time.monotonic() >= deadline, progress)
+        longest = 0.0
+        for config in tqdm(configs, desc="maps and masks", disable=not progress):
+            begun = time.monotonic()
+            known = workshop.runs.get(config.key, data.fingerprint)
+            if known is None and begun + longest >= deadline:
+                break
+            try:
+                found.append(workshop.made(config) if known is None else known)
+            except extraction.CheckpointError as error:
+                if config.weights != "imagenet":
+                    raise
+                unavailable = str(error)
+            except RunAbandoned:
+                break
+            if known is None:
+                longest = max(longest, time.monotonic() - begun)
+    if not found:
+        raise TimeoutError(
+            unavailable or f"the time limit of {time_limit} s ended before any of {len(configs)} was made"
+        )
+    merged = results.merge(found)
+    merged.attrs |= {"unfinished": len(configs) - len(found), "unavailable": unavailable}
+    return merged
+
+
+def subsets(ds: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return the masks of a Dataset by the name that runs call them, as a sweep takes them."""
+    kept = ds["keep"].transpose("run", "example").to_numpy().astype(bool)
+    return dict(zip(map(str, ds["subset"].to_numpy()), kept, strict=True))
+
+
+def kept(ds: xr.Dataset) -> tuple[int, int]:
+    """Return how many examples the first mask keeps, and of how many."""
+    first = ds["keep"].transpose("run", "example").to_numpy()[0]
+    return int(first.sum()), len(first)
+
+
+class _Workshop:
+    """The stages over one data set and one store; each looks into the store before it works."""
+
+    def __init__(
+        self,
+        store: Path,
+        networks: Mapping[str, RunConfig],
+        data: datasets.ImageData,
+        device: str,
+        stop: Callable[[], bool],
+        progress: bool,
+    ):
+        self.runs, self.networks, self.data = results.RunStore(store), networks, data
+        self.watch: dict[str, Any] = {"device": device, "stop": stop, "progress": progress}
+        self.device, self.progress = resolve_device(device), progress
+        # By fingerprint too: a folder of images may change under its name.
+        self.folder = store / "networks" / data.fingerprint.removeprefix("sha256:")[:12]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._features: tuple[tuple[str, str, str], np.ndarray] | None = None
+
+    def made(self, config: FilterConfig) -> xr.Dataset:
+        """Make a map or a mask, save it, and return it.
+
+        Its ``seconds`` are those of features, map and filter; the time of training is the network's own.
+        """
+        about: dict[str, Any] = {
+            **config.as_dict(),
+            "key": config.key,
+            "device": device_name(self.device),
+            "feature_width": models.require(config.arch).feature_width,
+            "network_accuracy": self._accuracy(config),
+        }
+        mapped = self._map(config) if config.filter in ("none", "grid", *ON_THE_MAP) else None
+        score = self._score(config)
+        begun = time.perf_counter()
+        keep, more = self._keep(config, mapped, score)
+        about["seconds"] = time.perf_counter() - begun + (float(mapped["seconds"]) if mapped else 0.0)
+        about["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if keep is None:
+            assert mapped is not None
+            ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), self.data, about=about)
+        else:
+            ds = masks.keep_dataset(keep, self.data, config.subset, about=about, **more)
+        self.runs.put(ds)
+        return ds
+
+    def _keep(
+        self, config: FilterConfig, mapped: Mapping[str, np.ndarray] | None, score: np.ndarray | None
+    ) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+        """Return the mask, if there is to be one, and for the first map of a network what it follows from."""
+        labels = self.data.train_labels
+        if config.filter in ON_THE_MAP:
+            assert mapped is not None
+            keep = _clusterer(config).fit(mapped["train"], labels).keep_
+            if config != replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5):
+                return keep, {}
+            until = noise.noise_until(mapped["train"], labels, config.min_samples).astype(np.float32)
+            return keep, {"coordinates": _rounded(mapped["train"]), "noise_until": until}
+        if config.filter == "none":
+            return None, {}
+        like = self._like(config)
+        if config.filter == "grid":
+            assert mapped is not None
+            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), {}
+        if score is None:
+            return baselines.random_keep(labels, like, random_state=config.seed), {}
+        return baselines.keep_lowest(score, like, labels), {}
+
+    def _like(self, config: FilterConfig) -> np.ndarray:
+        """Return the mask whose size a baseline has."""
+        ds = self.runs.get(config.size_of, self.data.fingerprint)
+        if ds is None:
+            raise ValueError(
+                f"the mask {config.size_of}, whose size {config.subset} has, is not made yet; make it first"
+            )
+        return ds["keep"].to_numpy().reshape(-1)
+
+    def _score(self, config: FilterConfig) -> np.ndarray | None:
+        """Return a baseline's score of each example, higher for what goes first; None where it has none."""
+        labels = self.data.train_labels
+        if config.filter == "el2n":
+            base = self.networks[config.trained_by]
+            runs = [replace(base, seed=base.seed + k) for k in range(config.networks)]
+            last = [self._said(run, "probabilities", checkpoints=(run.epochs,))[-1] for run in runs]
+            return baselines.el2n(np.stack(last), labels)
+        if config.filter == "forgetting":
+            return baselines.forgetting(self._said(self.networks[config.trained_by], "correct", follow=True))
+        if config.filter == "confident":
+            run = self.networks[config.trained_by]
+            name = f"{run.key}-out-of-{config.networks}.npz"
+            kept = self._stored(
+                name, lambda: {"probabilities": out_of_fold(run, self.data, config.networks, **self.watch)}
+            )
+            return baselines.confident_learning(kept["probabilities"], labels)
+        if config.filter == "neighbours":
+            return baselines.neighbour_outliers(self._extract(config, "train"), labels)
+        return None
+
+    # -- stages that take long, each kept in the store ---------------------------------------------------------------
+
+    def _map(self, config: FilterConfig) -> dict[str, np.ndarray]:
+        """Return the map of the training set, with the test set on it where the map alone is asked for."""
+        plain = FilterConfig(
+            data=config.data, arch=config.arch, weights=config.weights, trained_by=config.trained_by, seed=config.seed,
+            perplexity=config.perplexity, iterations=config.iterations, map_seed=config.map_seed, filter="none",
+        )  # fmt: skip
+
+        def fit() -> dict[str, np.ndarray]:
+            begun = time.perf_counter()
+            mapping = TSNEMap(
+                perplexity=config.perplexity,
+                n_iter=config.iterations,
+                random_state=config.map_seed,
+                progress=self.progress,
+            )
+            made = {"train": mapping.fit_transform(self._extract(config, "train"))}
+            made["seconds"] = np.array(time.perf_counter() - begun)
+            if config.filter == "none":
+                made["test"] = mapping.transform(self._extract(config, "test"))
+            return made
+
+        needed = ("train", "test") if config.filter == "none" else ("train",)
+        return self._stored(f"map-{plain.key}.npz", fit, needed)
+
+    def _extract(self, config: FilterConfig, split: str) -> np.ndarray:
+        """Return the features of a split; those last extracted stay in memory, for maps by several seeds."""
+        which = (config.weights, config.trained_by or config.arch, split)
+        if self._features is None or self._features[0] != which:
+            self._features = None  # before there are others: these may be large
+            network = self._network(config)
+            mean, std = self.data.mean, self.data.std
+            if config.weights == "imagenet":
+                mean, std = extraction.IMAGENET_MEAN, extraction.IMAGENET_STD
+            images = self.data.train_images if split == "train" else self.data.test_images
+            got = extraction.extract(
+                network, config.arch, images, mean, std, device=self.device, progress=self.progress
+            )
+            self._features = which, got
+        return self._features[1]
+
+    def _network(self, config: FilterConfig) -> nn.Module:
+        if config.weights == "imagenet":
+            return extraction.pretrained(config.arch)
+        weights = self._trained(config, "weights.pt")
+        return extraction.load_network(config.arch, self.data.num_classes, weights, self.data.channels)
+
+    def _accuracy(self, config: FilterConfig) -> float:
+        """Return the test accuracy of the network whose features are used; NaN where none are, or none trained here."""
+        if config.weights == "imagenet" or config.filter not in ("none", "grid", "neighbours", *ON_THE_MAP):
+            return float("nan")
+        ds = results.load(self._trained(config, "run.nc"))
+        return float(ds["test_accuracy"].to_numpy()[0, -1])
+
+    def _trained(self, config: FilterConfig, file: str) -> Path:
+        """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""
+        run = self.networks[config.trained_by]
+        folder = self.folder / run.key
+        if not (folder / file).is_file():
+            got = observe(run, self.data, **self.watch)
+            extraction.save_network(got.network(self.data), folder / "weights.pt")
+            results.save(got.result, folder / "run.nc")
+        return folder / file
+
+    def _said(self, run: RunConfig, name: str, **asked: Any) -> np.ndarray:
+        """Return what a run's network said of the training examples, after training it if that is not there."""
+        return self._stored(
+            f"{run.key}-{name}.npz", lambda: {name: getattr(observe(run, self.data, **asked, **self.watch), name)}
+        )[name]
+
+    def _stored(
+        self, name: str, work: Callable[[], dict[str, np.ndarray]], needed: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read."""
+        path = self.folder / name
+        if path.is_file():
+            with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), np.load(path) as file:
+                if all(one in file for one in needed):
+                    return {one: file[one] for one in file}
+        made = work()
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=f".{name}.", delete=False) as handle:
+            np.savez_compressed(handle, **made)  # type: ignore[arg-type]
+        os.replace(handle.name, path)
+        return made
+
+
+def _clusterer(config: FilterConfig) -> noise.ClassDBSCAN | noise.ClassHDBSCAN:
+    # A class that is all noise is kept whole, with a warning: other parameters may well do that to one.
+    if config.filter == "hdbscan":
+        return noise.ClassHDBSCAN(min_samples=config.min_samples, on_empty_class="keep")
+    return noise.ClassDBSCAN(
+        "knee" if config.filter == "knee" else config.eps, config.min_samples, on_empty_class="keep"
+    )
+
+
+def _rounded(coordinates: np.ndarray) -> np.ndarray:
+    return (np.round(coordinates * FINEST) / FINEST).astype(np.float32)

@@ -1,0 +1,63 @@
+"""What each experiment runs at each scale: a slug and a scale give a list of configs.
+
+``paper`` is the study's own grid (on CIFAR-10, or for communication on random images of its shape), ``demo`` the same
+question on scikit-learn's digits with small networks. Keyword arguments narrow or change a grid, by the names of the
+notebooks' parameters. Most experiments are lists of runs; ``features`` and ``noise`` are lists of maps and masks, and
+those of communication lists of measurements.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size
+from dolb.recipes.communication import ddp_vs_horovod, step_timeline
+from dolb.recipes.filtered import (
+    features,
+    filtered_large_batch,
+    filtered_small_batch,
+    masks,
+    masks_of,
+    networks,
+    noise,
+    rate,
+    rates_in_words,
+)
+
+__all__ = [
+    "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "ddp_vs_horovod",
+    "features", "filtered_large_batch", "filtered_small_batch", "masks", "masks_of", "networks", "noise", "rate",
+    "rates_in_words", "require", "step_timeline",
+]  # fmt: skip
+
+SCALES = ("published", "demo", "paper")
+
+# A recipe returns RunConfigs, FilterConfigs or ScalingConfigs; all have experiment, data and key.
+RECIPES: dict[str, Callable[..., list[Any]]] = {
+    "batch-size": batch_size,
+    "features": features,
+    "noise": noise,
+    "filtered-small-batch": filtered_small_batch,
+    "filtered-large-batch": filtered_large_batch,
+    "ddp-vs-horovod": ddp_vs_horovod,
+    "step-timeline": step_timeline,
+}
+
+
+def require(slug: str) -> Callable[..., list[Any]]:
+    """Return the recipe of that slug, or raise a ``ValueError`` that lists what there is."""
+    if slug not in RECIPES:
+        close = difflib.get_close_matches(slug, RECIPES, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"experiment {slug!r} is not known{hint}; accepted: {', '.join(RECIPES)}")
+    return RECIPES[slug]
+
+
+def configs(slug: str, scale: str, **changes: object) -> list[Any]:
+    """Return the runs of an experiment; ``published`` means those of ``paper``, and a change of None means as it is."""
+    if scale not in SCALES:
+        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
+    paper_or_demo = "demo" if scale == "demo" else "paper"
+    return require(slug)(paper_or_demo, **{name: value for name, value in changes.items() if value is not None})

@@ -1,0 +1,121 @@
+"""The measurements of communication: both libraries by number of ranks, and traced steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dolb.profiling.config import LIBRARIES, ScalingConfig, strong, weak
+
+
+@dataclass(frozen=True)
+class _Scaling:
+    """What is measured of communication: networks, of which some by strong scaling too, ranks, and settings to tune."""
+
+    archs: tuple[str, ...]
+    strong_archs: tuple[str, ...]
+    tuned_arch: str
+    ranks: tuple[int, ...]
+    repeats: int
+    same: Mapping[str, Any]
+    fusion_thresholds_mb: tuple[float, ...]
+    cycle_times_ms: tuple[float, ...]
+    buckets_mb: tuple[float, ...]
+
+
+# Batches are small, so that communication weighs as it does on GPUs, whose arithmetic is faster and links slower.
+_BATCH_PER_RANK, _STRONG_BATCH = 16, 64
+_SCALING = {
+    "paper": _Scaling(
+        archs=("smallnet-8", "resnet18", "resnet50", "vgg11"),
+        strong_archs=("smallnet-8", "resnet18"),
+        tuned_arch="resnet18",
+        ranks=(1, 2, 4, 8, 16),
+        repeats=3,
+        same={"steps": 8, "warmup_steps": 2},
+        fusion_thresholds_mb=(1.0, 128.0),
+        cycle_times_ms=(1.0, 5.0, 25.0),
+        buckets_mb=(1.0, 25.0, 100.0),
+    ),
+    "demo": _Scaling(
+        archs=("smallnet-8",),
+        strong_archs=(),
+        tuned_arch="smallnet-8",
+        ranks=(1, 2),
+        repeats=2,
+        same={"steps": 8, "warmup_steps": 2, "data": "digits"},
+        fusion_thresholds_mb=(128.0,),
+        cycle_times_ms=(1.0, 25.0),
+        buckets_mb=(25.0,),
+    ),
+}
+_PARTS = ("weak", "strong", "tuning")
+
+
+def ddp_vs_horovod(
+    scale: str,
+    *,
+    part: str = "all",
+    archs: Sequence[str] | None = None,
+    ranks: Sequence[int] | None = None,
+    repeats: int | None = None,
+    steps: int | None = None,
+) -> list[ScalingConfig]:
+    """Throughput of training under both libraries by number of ranks, repeated.
+
+    A repetition is made whole before the next, so that runs that are compared lie close in time. ``part`` is ``weak``
+    (the batch of a rank stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and
+    cycle time of one network on the most ranks), or ``all``. Networks, ranks and repetitions that are named may go
+    beyond the grid: every part is then made of them.
+    """
+    if part not in ("all", *_PARTS):
+        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(_PARTS)}")
+    grid = _SCALING[scale]
+    counts = sorted(ranks or grid.ranks)
+    same = {**grid.same, "experiment": "ddp-vs-horovod", **({} if steps is None else {"steps": steps})}
+    made: list[ScalingConfig] = []
+    for repeat in range(repeats or grid.repeats):
+        again = {**same, "repeat": repeat}
+        for arch in (archs or grid.archs) if part in ("weak", "all") else ():
+            for library in LIBRARIES:
+                made += weak(counts, _BATCH_PER_RANK, arch=arch, library=library, **again)
+        for arch in (archs or grid.strong_archs) if part in ("strong", "all") else ():
+            for library in LIBRARIES:
+                made += strong(counts, _STRONG_BATCH, arch=arch, library=library, **again)
+        if part in ("tuning", "all"):
+            arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
+            for settings in _tuned(grid):
+                made += weak([counts[-1]], _BATCH_PER_RANK, arch=arch, **settings, **again)
+    return list({run.key: run for run in made}.values())
+
+
+def _tuned(grid: _Scaling) -> list[dict[str, Any]]:
+    """Return the settings of claim G21, and of DDP its counterpart; the libraries' defaults are among them."""
+    horovod = [
+        {"library": "horovod", "fusion_threshold_mb": size, "cycle_time_ms": time}
+        for size in grid.fusion_thresholds_mb
+        for time in grid.cycle_times_ms
+    ]
+    return [*horovod, *({"library": "ddp", "bucket_mb": size} for size in grid.buckets_mb)]
+
+
+def step_timeline(
+    scale: str, *, archs: Sequence[str] | None = None, ranks: Sequence[int] | None = None, repeats: int | None = None
+) -> list[ScalingConfig]:
+    """A few traced steps of one network on two ranks under both libraries, repeated.
+
+    DDP's buckets are small enough that a step has several of them even where the network is small.
+    """
+    changes: dict[str, Any] = {"data": "digits"} if scale == "demo" else {}
+    return [
+        ScalingConfig(
+            experiment="step-timeline", library=library, ranks=count, arch=arch, steps=1, warmup_steps=2,
+            trace_steps=3, bucket_mb=0.02 if arch.startswith("smallnet") else 25.0, repeat=repeat,
+            **changes,
+        )
+        for repeat in range(repeats or (1 if changes else 5))
+        for arch in archs or ("smallnet-8",)
+        for count in ranks or (2,)
+        for library in LIBRARIES
+    ]  # fmt: skip

@@ -1,0 +1,157 @@
+"""The numbers of training on what filters keep: accuracies by set, and differences between sets, seed by seed.
+
+Runs on smaller sets make fewer updates in as many epochs. So there are two comparisons: at equal epochs, as the study
+has it, and at equal updates, by the runs whose updates come nearest to those on full data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import stats
+
+from dolb import summary
+
+EQUAL = ("epochs", "updates")
+CELL = ("set", "batch_size", "weight_decay")
+MAIN = ("full", "network", "random")
+ORDER = (*MAIN, "grid", "neighbours", "el2n", "forgetting", "confident")
+
+
+def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
+    """Return a row per run, with its ``set`` and accuracy: those that are compared at equal epochs, or updates.
+
+    A set that was run at equal epochs alone is not among the runs at equal updates, unless its epochs make as many.
+    """
+    if equal not in EQUAL:
+        raise ValueError(f"equal is {equal!r}; accepted: {', '.join(EQUAL)}")
+    frame = summary.final_accuracy(ds)
+    several = frame.groupby("subset")["data_fingerprint"].nunique()
+    if (several > 1).any():
+        odd = ", ".join(several.index[several > 1])
+        raise ValueError(f"runs of {odd} were trained on different examples under one name; run the older ones again")
+    frame["set"] = frame["subset"].str.split("-").str[0]
+    masks = frame.groupby(["set", "seed"])["subset"].unique()
+    if len(mixed := masks[masks.str.len() > 1]):
+        raise ValueError(f"one set has runs by several masks: {', '.join(mixed.iloc[0])}; keep those of one")
+    full = frame[frame["set"] == "full"]
+    wanted = frame["batch_size"].map(full.groupby("batch_size")[equal].min())
+    frame["off"] = (frame[equal] - wanted).abs()
+    if equal == "epochs":
+        return frame[frame["off"] == 0].reset_index(drop=True)
+    nearest = frame.groupby(list(CELL))["off"].transform("min")
+    # Epochs are whole, so half of one is as near as updates can always be brought.
+    one_epoch = np.ceil(frame["training_examples"] / frame["batch_size"])
+    return frame[(frame["off"] == nearest) & (frame["off"] <= one_epoch / 2)].reset_index(drop=True)
+
+
+def cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return accuracy by set, batch size and weight decay, at equal epochs and updates, with bootstrap intervals."""
+    found = [summary.bootstrapped(runs(ds, equal), CELL)[0].assign(equal=equal) for equal in EQUAL]
+    return pd.concat(found, ignore_index=True)
+
+
+def narrow(ds: xr.Dataset, sets: Sequence[str] | None = None, **values: Any) -> xr.Dataset:
+    """Keep the runs on these sets, and with these values of the config, as ``summary.narrow`` does."""
+    ds = summary.narrow(ds, **values)
+    if sets is None:
+        return ds
+    names = sorted({str(name) for name in ds["subset"].to_numpy() if str(name).split("-")[0] in sets})
+    if not names:
+        raise ValueError(f"no published run has a set of {list(sets)}")
+    return summary.narrow(ds, subset=names)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the sets once each, in the order in which figures have them."""
+    return sorted(set(names), key=ORDER.index)
+
+
+def within(reported: Sequence[Mapping[str, Any]], table: pd.DataFrame, where: str = "") -> list[dict[str, Any]]:
+    """Return those of the reported accuracies whose set and batch size are among the cells, of one figure if named."""
+    there = set(zip(table["set"], table["batch_size"], strict=True))
+    return [dict(row) for row in reported if (row["set"], row["batch_size"]) in there and where in row["what"]]
+
+
+def gains_in_words(gains: pd.DataFrame) -> str:
+    """Say what network filtered data gain over each set by batch size, with intervals, in points of accuracy."""
+    told = []
+    for other in in_order(gains["other"]):
+        rows = gains[gains["other"] == other]
+        listed = "; ".join(
+            f"{100 * row['difference']:+.2f} ({100 * row['low']:+.2f} to {100 * row['high']:+.2f}) at "
+            f"{row['batch_size']:,}"
+            for row in rows.to_dict("records")
+        )
+        told.append(f"over {other} {listed}")
+    return "Points of accuracy gained " + ". And ".join(told) + "." if told else "Nothing can be compared yet."
+
+
+def best(table: pd.DataFrame) -> pd.DataFrame:
+    """Return, of each set at each batch size, the cell of the weight decay with the highest accuracy."""
+    top = table.groupby(["equal", "set", "batch_size"])["accuracy"].idxmax()
+    return table.loc[top].sort_values(["equal", "batch_size", "accuracy"], ignore_index=True)
+
+
+def differences(frame: pd.DataFrame, one: str, other: str, by: Sequence[str] = ("batch_size",)) -> pd.DataFrame:
+    """Return the accuracy on ``one`` set less that on the ``other``, runs of one seed in pairs, for each group.
+
+    Where a group has several cells, weight decays or batch sizes, a seed's difference is the mean over them. ``low``
+    and ``high`` are Student's interval of the mean over seeds, and ``p`` is of the paired t-test; NaN of one seed.
+    """
+    cell = ["batch_size", "weight_decay", "seed"]
+    wide = frame[frame["set"].isin((one, other))].pivot_table(index=cell, columns="set", values="accuracy")
+    columns = [*by, "one", "other", "difference", "low", "high", "p", "n"]
+    if not {one, other} <= set(wide.columns):
+        return pd.DataFrame(columns=columns)
+    pairs = (wide[one] - wide[other]).dropna().rename("difference").reset_index()
+    found = []
+    for values, group in pairs.groupby(list(by), sort=True):
+        by_seed = group.groupby("seed")["difference"].mean().to_numpy()
+        found.append({**dict(zip(by, values, strict=True)), "one": one, "other": other, **_paired(by_seed)})
+    return pd.DataFrame(found, columns=columns)
+
+
+def _paired(by_seed: np.ndarray) -> dict[str, float]:
+    n, mean = len(by_seed), float(by_seed.mean())
+    if n < 2:
+        return {"difference": mean, "low": np.nan, "high": np.nan, "p": np.nan, "n": n}
+    error = float(by_seed.std(ddof=1) / np.sqrt(n))
+    half = float(stats.t.ppf((1 + summary.CONFIDENCE) / 2, n - 1)) * error
+    p = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
+    return {"difference": mean, "low": mean - half, "high": mean + half, "p": p, "n": n}
+
+
+def against_network(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what network filtered data gains over every other set, by batch size, at equal epochs and updates."""
+    parts = []
+    for equal in EQUAL:
+        frame = runs(ds, equal)
+        others = [name for name in ORDER if name in set(frame["set"]) and name != "network"]
+        parts += [differences(frame, "network", other).assign(equal=equal) for other in others]
+    return pd.concat(parts, ignore_index=True)
+
+
+def variation(ds: xr.Dataset, border: int) -> dict[str, float]:
+    """Return how much more accuracy varies between seeds from batch size ``border`` on than below it.
+
+    ``ratio`` is that of the variances over seeds, pooled over sets and sizes, with the interval of the F distribution.
+    """
+    frame = runs(ds)
+    grouped = frame.groupby(list(CELL))["accuracy"]
+    table = pd.DataFrame({"variance": grouped.var(ddof=1), "freedom": grouped.size() - 1}).reset_index()
+    table = table[table["freedom"] > 0]
+    large = table["batch_size"] >= border
+    if large.all() or not large.any():
+        return {}
+    pooled = [np.average(part["variance"], weights=part["freedom"]) for part in (table[large], table[~large])]
+    freedom = [int(part["freedom"].sum()) for part in (table[large], table[~large])]
+    ratio = float(pooled[0] / pooled[1]) if pooled[1] > 0 else float("nan")
+    tails = (1 + summary.CONFIDENCE) / 2, (1 - summary.CONFIDENCE) / 2
+    low, high = (ratio / float(stats.f.ppf(tail, *freedom)) for tail in tails)
+    spread = {"large": float(np.sqrt(pooled[0])), "small": float(np.sqrt(pooled[1]))}
+    return {"ratio": ratio, "low": low, "high": high, **spread}

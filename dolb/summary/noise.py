@@ -1,0 +1,269 @@
+"""The numbers of maps and noise: how well a map parts the classes, how much is noise, and how stable that is.
+
+Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: one entry of ``run`` is a map or a mask.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import stats
+from scipy.spatial import cKDTree
+
+from dolb import summary
+
+NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
+DRAWN = 1500  # points drawn of one map: more only hide each other
+_NAMES = [
+    "key",
+    "arch",
+    "weights",
+    "seed",
+    "map_seed",
+    "filter",
+    "perplexity",
+    "min_samples",
+    "eps",
+    "network_accuracy",
+]
+MORE = ["feature_width", "seconds", "peak_memory_bytes"]
+
+
+def rows(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a row per map or mask, with what it is of; ``removed`` is the share of examples that a mask removes."""
+    frame = pd.DataFrame({name: ds[name].to_numpy() for name in [*_NAMES, *MORE]})
+    frame["extractor"] = np.where(frame["weights"] == "imagenet", frame["arch"] + ", ImageNet", frame["arch"])
+    if "keep" in ds:
+        frame["removed"] = 1 - _kept(ds).mean(axis=1)
+    return frame
+
+
+def _kept(ds: xr.Dataset) -> np.ndarray:
+    return ds["keep"].transpose("run", "example").to_numpy().astype(bool)
+
+
+# -- maps --------------------------------------------------------------------------------------------------------------
+
+
+def points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
+    """Return points of every map for a figure: at most ``most`` of the training and of the test set, evenly spaced."""
+    frame, parts = rows(ds), []
+    test = ds["of_test_set"].to_numpy()
+    for split, members in (("training set", np.flatnonzero(~test)), ("test set", np.flatnonzero(test))):
+        shown = members[:: max(1, -(-len(members) // most))]
+        for run in range(ds.sizes["run"]):
+            place = {name: ds[name].to_numpy()[run, shown] for name in ("x", "y")}
+            told = {"extractor": frame["extractor"][run], "split": split, "label": ds["label"].to_numpy()[shown]}
+            parts.append(pd.DataFrame({**told, **place}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def parted(ds: xr.Dataset) -> pd.DataFrame:
+    """Return how well each map parts the classes, of training and of test set.
+
+    ``agreement`` is the mean share, over the points of a split, of the nearest ten other points of the training set
+    that have the point's own class.
+    """
+    frame, found = rows(ds), []
+    test, labels = ds["of_test_set"].to_numpy(), ds["label"].to_numpy()
+    for run in range(ds.sizes["run"]):
+        place = np.column_stack([ds[name].to_numpy()[run] for name in ("x", "y")])
+        tree = cKDTree(place[~test])
+        for split, members in (("training set", ~test), ("test set", test)):
+            own = int(split == "training set")  # a point of the tree is its own nearest
+            near = tree.query(place[members], k=NEIGHBOURS + own)[1][:, own:]
+            same = labels[~test][near] == labels[members][:, None]
+            found.append({**frame.iloc[run], "split": split, "agreement": float(same.mean())})
+    return pd.DataFrame(found)
+
+
+def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `parted` for a reader: a row per extractor, shares in percent."""
+    wide = table.pivot_table(index=["extractor", "feature_width"], columns="split", values="agreement", sort=False)
+    wide["network's test accuracy"] = table.groupby(["extractor", "feature_width"])["network_accuracy"].mean()
+    shown = wide.map(lambda share: "" if np.isnan(share) else f"{share:.1%}").reset_index()
+    return shown.rename(columns={"feature_width": "features"}).rename_axis(columns=None).set_index("extractor")
+
+
+# -- noise -------------------------------------------------------------------------------------------------------------
+
+
+def grid(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs."""
+    frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
+    for name in ("filter", "perplexity", "min_samples", "eps"):
+        frame = frame[frame[name] == frame[name].mode()[0]]
+    return frame.reset_index(drop=True)
+
+
+def first(ds: xr.Dataset) -> int:
+    """Return the position of the mask that runs are trained with: the one whose size others have, else the first."""
+    asked = [str(key) for key in ds["size_of"].to_numpy() if str(key)] if "size_of" in ds else []
+    found = np.flatnonzero(ds["key"].to_numpy().astype(str) == (asked[0] if asked else ""))
+    return int(found[0]) if len(found) else int(grid(ds)["position"].iloc[0])
+
+
+def reference(ds: xr.Dataset) -> xr.Dataset:
+    """Return the mask that runs are trained with, and its map, over ``example`` alone."""
+    return ds.isel(run=first(ds))
+
+
+def removed(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the share that is noise by extractor: mean over seeds of training and of t-SNE, with Student's interval.
+
+    Maps of one network are not independent of each other, so the interval is narrower than networks would make it.
+    """
+    found = []
+    for (extractor, arch, weights), group in grid(ds).groupby(["extractor", "arch", "weights"], sort=False):
+        share, n = group["removed"].to_numpy(), len(group)
+        low, high = mean_interval(share)
+        seeds = {"networks": group["seed"].nunique(), "map_seeds": group["map_seed"].nunique()}
+        numbers = {"removed": share.mean(), "low": low, "high": high, "least": share.min(), "most": share.max(), "n": n}
+        found.append({"extractor": extractor, "arch": arch, "weights": weights, **numbers, **seeds})
+    return pd.DataFrame(found)
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return Student's 95% interval of a mean; NaN of fewer than two values."""
+    if len(values) < 2:
+        return float("nan"), float("nan")
+    half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+PAIRS = ("another map", "another training", "another network", "ImageNet weights")
+
+
+def agreement(ds: xr.Dataset) -> pd.DataFrame:
+    """Return how far two noise sets agree, by what the two maps differ in: Jaccard index, and that of random sets.
+
+    ``differs`` is in t-SNE's seed alone, in the seed of training, in the network, or in whether it was trained here.
+    """
+    frame = grid(ds)
+    overlaps, chance = jaccard(_kept(ds)[frame["position"]])
+    found = []
+    for one, other in combinations(range(len(frame)), 2):
+        a, b = frame.iloc[one], frame.iloc[other]
+        if a["weights"] != b["weights"]:
+            differs = PAIRS[3]
+        elif a["arch"] != b["arch"]:
+            differs = PAIRS[2]
+        else:
+            differs = PAIRS[1] if a["seed"] != b["seed"] else PAIRS[0]
+        told = {"one": a["extractor"], "other": b["extractor"], "differs": differs}
+        found.append({**told, "overlap": overlaps[one, other], "by_chance": chance[one, other]})
+    return pd.DataFrame(found, columns=["one", "other", "differs", "overlap", "by_chance"])
+
+
+def stability(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the agreement of noise sets by what the maps differ in: mean, least and most over the pairs."""
+    pairs = agreement(ds)
+    kinds = pairs.groupby("differs")
+    columns = {"overlap": ("overlap", "mean"), "least": ("overlap", "min"), "most": ("overlap", "max")}
+    found = kinds.agg(**columns, by_chance=("by_chance", "mean"), pairs=("overlap", "size"))
+    return found.reindex([kind for kind in PAIRS if kind in found.index]).reset_index()
+
+
+def stability_in_words(table: pd.DataFrame) -> str:
+    """Say how far noise sets agree, by what their maps differ in."""
+    told = [
+        f"by {row['differs']} {row['overlap']:.2f} ({row['least']:.2f} to {row['most']:.2f}, {row['pairs']} pairs)"
+        for row in table.to_dict("records")
+    ]
+    return f"Agreement with the noise {'; '.join(told)}." if told else "There is only one mask to look at."
+
+
+def confident_in_words(table: pd.DataFrame, noise: float) -> str:
+    """Say how many of the ``noise`` images confident learning would remove too."""
+    row = table[table["filter"] == "confident"]
+    if row.empty:
+        return "Confident learning is not among these masks."
+    return (
+        f"Of {noise:,.0f} images that are noise, confident learning also takes {row['images'].iloc[0]:,} for wrongly "
+        f"labelled when it removes as many: {row['shared'].iloc[0]:.0%}, by chance {row['by_chance'].iloc[0]:.0%}."
+    )
+
+
+def jaccard(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for every two masks of (masks, examples), shared over all removed, and that of random sets so large.
+
+    The second is the ratio of expectations; masks that remove nothing agree.
+    """
+    gone = (~keep).astype(np.float32)
+    both, size = (gone @ gone.T).astype(float), gone.sum(axis=1, dtype=float)
+    total = size[:, None] + size[None]
+    expected = size[:, None] * size[None] / keep.shape[1]
+    with np.errstate(invalid="ignore"):
+        return tuple(np.where(total > 0, shared / (total - shared), 1.0) for shared in (both, expected))  # type: ignore[return-value]
+
+
+def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
+    """Return the share that DBSCAN calls noise by eps, for the first map of each extractor."""
+    until = ds["noise_until"].transpose("run", "example").to_numpy()
+    frame = grid(ds)
+    there = frame[np.isfinite(until[frame["position"]]).any(axis=1)].drop_duplicates("extractor")
+    found = until[there["position"]]
+    eps = np.geomspace(np.quantile(found, 0.01), np.quantile(found, 0.999), steps)
+    parts = [
+        pd.DataFrame({"extractor": extractor, "eps": eps, "removed": (radii[:, None] > eps).mean(axis=0)})
+        for extractor, radii in zip(there["extractor"], found, strict=True)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the share removed from the first network's map as one parameter changes, and the overlap with the first.
+
+    ``parameter`` is perplexity, min_samples or filter; the first mask stands in each of them.
+    """
+    frame = rows(ds)
+    at = first(ds)
+    overlaps = jaccard(_kept(ds))[0][at]
+    used, found = frame.iloc[at], []
+    same = frame[(frame["arch"] == used["arch"]) & (frame["weights"] == used["weights"])]
+    same = same[(same["seed"] == used["seed"]) & (same["map_seed"] == used["map_seed"])]
+    same = same[same["filter"].isin(("dbscan", "knee", "hdbscan"))]
+    names = ("perplexity", "min_samples", "filter")
+    for name in names:
+        rest = [other for other in names if other != name]
+        for position, row in same[(same[rest] == used[rest]).all(axis=1)].sort_values(name).iterrows():
+            value = row[name] if name == "filter" else f"{row[name]:g}"
+            told = {"parameter": name, "value": value, "first": position == at}
+            found.append({**told, "removed": row["removed"], "overlap": overlaps[position]})
+    return pd.DataFrame(found)
+
+
+def others(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what other ways to choose have in common with the first mask, at equal size.
+
+    ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set.
+    """
+    frame, keep = rows(ds), _kept(ds)
+    noise = ~keep[first(ds)]
+    baselines = frame[~frame["filter"].isin(("dbscan", "knee", "hdbscan"))]
+    found = [
+        {
+            "filter": row["filter"],
+            "removed": row["removed"],
+            "shared": float((~keep[at])[noise].mean()),
+            "images": int((~keep[at] & noise).sum()),
+            "by_chance": row["removed"],
+        }
+        for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
+    ]
+    return pd.DataFrame(found, columns=["filter", "removed", "shared", "images", "by_chance"])
+
+
+def noise_points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
+    """Return points of the first mask's map for a figure: all that are removed up to ``most``, and as many others."""
+    one = reference(ds)
+    keep = one["keep"].to_numpy().astype(bool)
+    parts = []
+    for members in (np.flatnonzero(keep), np.flatnonzero(~keep)):
+        shown = members[:: max(1, -(-len(members) // most))]
+        table = {name: one[name].to_numpy()[shown] for name in ("x", "y", "label", "noise_until")}
+        parts.append(pd.DataFrame({**table, "noise": np.where(keep[shown], "kept", "noise")}))
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,175 @@
+"""Runs that are watched: the trained network, and what it says of every training example as training goes on.
+
+Filtering needs more of a run than its accuracies: the weights, whether each example was right after each epoch, and
+the class probabilities early in training or of examples that were held out. The run is the engine's own, with its
+fastest step; what is read of it is enqueued behind each epoch, before the next one changes the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import nn
+from tqdm.auto import tqdm
+
+from dolb import models
+from dolb.augment import DeviceImages
+from dolb.data import ImageData
+from dolb.training import engine, workers
+from dolb.training.config import RunConfig
+from dolb.training.device import Mark, resolve_device
+from dolb.training.run import EVAL_BATCH
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """A finished run, its network, and what the network said of the training examples.
+
+    ``weights`` is the network's state dict, on the host; ``correct`` is boolean, (epoch, example); ``probabilities`` is
+    float32, (checkpoint, example, class), one checkpoint for each of the epochs that were asked for.
+    """
+
+    config: RunConfig
+    result: xr.Dataset
+    weights: dict[str, torch.Tensor]
+    correct: np.ndarray
+    probabilities: np.ndarray
+
+    def network(self, data: ImageData) -> nn.Module:
+        """Return the trained network, on the host, ready for evaluation."""
+        network = models.build(self.config.arch, data.num_classes, data.channels)
+        network.load_state_dict(self.weights)
+        return network.eval()
+
+
+class _WatchedRun(engine.Run):
+    """A run that evaluates further images behind every epoch; in slices, so that memory stays that of a slice."""
+
+    def __init__(self, *args: object, seen: DeviceImages, checkpoints: Sequence[int], follow: bool):
+        self.seen, self.checkpoints, self.follow = seen, set(checkpoints), follow
+        self.epochs_launched = 0
+        self.correct: list[torch.Tensor] = []
+        self.probabilities: list[torch.Tensor] = []
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def _launch(self, name: int, repeats: int = 1) -> Mark:
+        if name:
+            return super()._launch(name, repeats)
+        super()._launch(name)
+        self.epochs_launched += 1
+        asked = self.epochs_launched in self.checkpoints
+        with self._on_stream(), torch.no_grad():
+            if self.follow or asked:
+                scores = list(self._scores())
+                if self.follow:
+                    self.correct.append(torch.cat([part.argmax(1) for part in scores]) == self.seen.labels)
+                if asked:
+                    self.probabilities.append(torch.cat([part.softmax(1) for part in scores]))
+            return Mark(self.device)
+
+    def _scores(self) -> Iterator[torch.Tensor]:
+        for start in range(0, len(self.seen), EVAL_BATCH):
+            yield self.program.evaluate(self.seen, start, min(start + EVAL_BATCH, len(self.seen))).float()
+
+
+def observe(
+    config: RunConfig,
+    data: ImageData,
+    *,
+    device: str = "auto",
+    checkpoints: Sequence[int] = (),
+    follow: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+) -> Observed:
+    """Train one run on all of ``data`` and return it with its network and what that says of the training examples.
+
+    Parameters
+    ----------
+    checkpoints
+        Epochs, from 1, after which the class probabilities of every example are kept.
+    follow
+        Keep after every epoch which examples are right.
+    stop
+        Asked all the while; once True, the run is given up with ``engine.RunAbandoned``.
+    """
+    return _watched(config, data, None, device, checkpoints, follow, stop, progress)
+
+
+def out_of_fold(
+    config: RunConfig,
+    data: ImageData,
+    folds: int,
+    *,
+    device: str = "auto",
+    stop: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+) -> np.ndarray:
+    """Return class probabilities (example, class) of each example by a network that was trained without it.
+
+    The examples of each class are dealt to ``folds`` parts at random, by the config's seed; a run is trained on all
+    parts but one, for each.
+    """
+    parts = fold_of(data.train_labels, folds, config.seed)
+    found = np.empty((len(parts), data.num_classes), dtype=np.float32)
+    for fold in range(folds):
+        name = f"{config.subset}-without-{fold + 1}-of-{folds}"
+        rest, held = data.subset(parts != fold, name), data.subset(parts == fold, name)
+        one = replace(config, subset=name)
+        got = _watched(one, rest, held, device, (config.epochs,), False, stop, progress)
+        found[parts == fold] = got.probabilities[0]
+    return found
+
+
+def fold_of(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each example, 0 to ``folds`` - 1: classes in equal parts, the members drawn by ``seed``."""
+    smallest = np.unique(labels, return_counts=True)[1].min()
+    if not 2 <= folds <= smallest:
+        raise ValueError(f"folds is {folds}; accepted: 2 to {smallest}, the examples of the smallest class")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    parts = np.empty(len(labels), dtype=np.int64)
+    parts[order] = np.arange(len(labels)) % folds
+    return parts
+
+
+def _watched(
+    config: RunConfig,
+    data: ImageData,
+    held: ImageData | None,
+    device: str,
+    checkpoints: Sequence[int],
+    follow: bool,
+    stop: Callable[[], bool],
+    progress: bool,
+) -> Observed:
+    """Train a run while watching its own training examples, or those of ``held``."""
+    if odd := sorted(epoch for epoch in set(checkpoints) if not 1 <= epoch <= config.epochs):
+        raise ValueError(f"checkpoints {odd} are not epochs of the run; accepted: 1 to {config.epochs}")
+    where = resolve_device(device)
+    train, test = engine.on_device(data, where)
+    seen = train if held is None else DeviceImages(held.train_images, held.train_labels, data.mean, data.std, where, 0)
+    bar = tqdm(total=config.epochs, desc=f"{config.arch} on {config.subset}", unit="epoch", disable=not progress)
+    with workers.one_thread(), bar:
+        step = engine.fastest_step(where)
+        run = _WatchedRun(config, data, train, test, where, step, seen=seen, checkpoints=checkpoints, follow=follow)
+        steps = run.steps()
+        for epoch in steps:
+            if stop():
+                steps.close()  # type: ignore[attr-defined]
+                raise engine.RunAbandoned
+            bar.update(epoch is not None)
+    if run.diverged:
+        raise ValueError(f"the run {config} diverged in epoch {len(run.measured)}; it says nothing of the examples")
+    classes = data.num_classes
+    return Observed(
+        config,
+        run.result(),
+        {name: value.detach().to("cpu", copy=True).contiguous() for name, value in run.network.state_dict().items()},
+        np.array([row.cpu().numpy() for row in run.correct], dtype=bool).reshape(len(run.correct), len(seen)),
+        np.array([one.cpu().numpy() for one in run.probabilities], dtype=np.float32).reshape(-1, len(seen), classes),
+    )

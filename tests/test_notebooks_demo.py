@@ -1,0 +1,28 @@
+"""The notebooks on filtering run from end to end at demo scale, on digits, and share what they make in a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from dolb import publish
+
+SLUGS = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLUGS)
+def test_a_notebook_runs_at_demo_scale_and_says_so(name, store, tmp_path, repo_root):
+    source = repo_root / "notebooks" / f"{name}.ipynb"
+    parameters = {"scale": "demo", "device": "cpu", "store": str(store)}
+    target = publish.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
+    outputs = [str(out) for cell in nbformat.read(target, 4).cells if cell.cell_type == "code" for out in cell.outputs]
+    assert any("Demo: small networks on digits" in text for text in outputs)
+    assert any("scale demo" in text for text in outputs)

@@ -1,0 +1,131 @@
+"""Maps and masks from networks trained here: made once, found again, tied to the data, stopped and taken up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dolb import data, pipeline, results
+from dolb.filtering import masks
+from dolb.filtering.config import FilterConfig
+from dolb.summary import noise as study
+from dolb.training.config import RunConfig
+
+RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
+NETWORKS = {RUN.key: RUN}
+MASK = FilterConfig(experiment="noise", network=RUN.key, filter="knee", iterations=50)
+PLAIN = replace(MASK, experiment="features", filter="none")
+LIKE = {"size_of": MASK.key}
+OTHERS = [
+    replace(MASK, filter="random", seed=3, **LIKE),
+    replace(MASK, filter="grid", **LIKE),
+    replace(MASK, filter="neighbours", **LIKE),
+    replace(MASK, filter="el2n", networks=2, **LIKE),
+    replace(MASK, filter="forgetting", **LIKE),
+    replace(MASK, filter="confident", networks=2, **LIKE),
+]
+
+
+def make(configs, store, **more):
+    return pipeline.make(configs, NETWORKS, store=store, device="cpu", progress=False, **more)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def made(store):
+    return make([MASK, *OTHERS], store)
+
+
+def test_masks_are_one_dataset_that_can_be_published(made, tmp_path):
+    again = results.load(results.save(made, tmp_path / "noise.nc"))
+    assert again["keep"].dims == ("run", "example")
+    assert again["label"].dims == ("example",)
+    assert list(again["filter"].values) == ["knee", *(one.filter for one in OTHERS)]
+
+
+def test_every_other_mask_keeps_as_many_of_each_class_as_the_first(made):
+    labels, keep = made["label"].values, made["keep"].values.astype(bool)
+    sizes = np.array([np.bincount(labels[row], minlength=10) for row in keep])
+    exact = made["filter"].values != "grid"  # which takes an even share of every class
+    assert (sizes[exact] == sizes[0]).all()
+    assert abs(int(sizes[~exact].sum()) - int(sizes[0].sum())) <= 10
+
+
+def test_masks_are_ready_for_training_by_the_names_that_runs_have(made):
+    digits = data.load("digits")
+    named = pipeline.subsets(made)
+    assert set(named) == {MASK.subset, *(one.subset for one in OTHERS)}
+    kept, of = pipeline.kept(made)
+    assert of == len(digits.train_labels)
+    assert len(digits.subset(named[MASK.subset], MASK.subset).train_labels) == kept
+
+
+def test_a_mask_in_the_store_is_a_mask_file_tied_to_its_data(made, store):
+    digits = data.load("digits")
+    path = store / f"{MASK.key}.nc"
+    assert np.array_equal(masks.load_keep(path, digits), made["keep"].values[0])
+    part = digits.subset(np.arange(len(digits.train_labels)) < 500, "first-500")
+    with pytest.raises(masks.MaskError, match="mask of other data"):
+        masks.load_keep(path, part)
+
+
+def test_what_is_in_the_store_is_not_made_again(made, store):
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    again = make([MASK, *OTHERS], store, time_limit=1e-9)
+    assert again["keep"].equals(made["keep"])
+    assert before == {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+
+
+def test_a_second_filter_uses_the_network_and_the_map_that_are_there(made, store):
+    kept = {path.name for path in store.rglob("map-*.npz")} | {path.name for path in store.rglob("weights.pt")}
+    both = make([MASK, replace(MASK, filter="hdbscan")], store)
+    assert {path.name for path in store.rglob("map-*.npz")} | {path.name for path in store.rglob("weights.pt")} == kept
+    assert both.sizes["run"] == 2
+
+
+def test_a_map_alone_has_training_and_test_set(store):
+    digits = data.load("digits")
+    ds = make([PLAIN], store)
+    assert "keep" not in ds
+    assert int(ds["of_test_set"].sum()) == len(digits.test_labels)
+    # Points lie among their own class far more often than one time in ten.
+    assert study.parted(ds)["agreement"].min() > 0.3
+
+
+def test_masks_that_are_made_twice_are_equal(made, tmp_path):
+    again = make([MASK, OTHERS[0]], tmp_path)
+    assert np.array_equal(again["keep"].values, made["keep"].values[:2])
+
+
+def test_with_no_time_nothing_is_made_and_that_is_said(tmp_path):
+    with pytest.raises(TimeoutError, match="the time limit of 1e-09 s ended before any of 1 was made"):
+        make([MASK], tmp_path, time_limit=1e-9)
+
+
+def test_what_time_leaves_undone_is_counted(made, store):
+    more = replace(MASK, map_seed=7)
+    ds = make([MASK, more], store, time_limit=1e-9)
+    assert (ds.sizes["run"], ds.attrs["unfinished"]) == (1, 1)
+
+
+def test_a_mask_of_the_size_of_one_that_is_not_there_says_which(tmp_path):
+    with pytest.raises(ValueError, match=f"the mask {MASK.key}, whose size random-.* has, is not made yet"):
+        make([OTHERS[0]], tmp_path)
+
+
+def test_a_damaged_map_is_made_again(made, store):
+    path = next(store.rglob("map-*.npz"))
+    path.write_bytes(path.read_bytes()[:100])
+    ds = make([replace(MASK, filter="dbscan", eps=3.0)], store)
+    assert 0 < float(ds["keep"].mean()) < 1
+
+
+def test_maps_of_two_data_sets_are_refused():
+    with pytest.raises(ValueError, match=r"of \['cifar10', 'digits'\]; accepted: one data set"):
+        pipeline.make([MASK, replace(MASK, data="cifar10")], NETWORKS)

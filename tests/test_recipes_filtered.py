@@ -1,0 +1,138 @@
+"""What is run to study filtering: maps, masks that carry their key in their name, and the same recipe for all sets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from dolb import claims, recipes
+from dolb.filtering.config import FilterConfig
+from dolb.recipes.filtered import equal_updates
+
+NETWORKS = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"}
+SMALL, LARGE = "filtered-small-batch", "filtered-large-batch"
+
+
+@pytest.fixture(scope="module")
+def every_claim():
+    return claims.load()[1]
+
+
+def test_every_network_of_table_one_makes_masks_over_seeds_of_training_and_of_the_map(every_claim):
+    assert set(every_claim["G6"].reported["removed_percent"]) == NETWORKS
+    masks = [m for m in recipes.configs("noise", "paper") if m.weights == "trained" and m.filter == "dbscan"]
+    for arch in NETWORKS:
+        own = {(m.seed, m.map_seed) for m in masks if m.arch == arch}
+        assert own == {(seed, map_seed) for seed in (0, 1) for map_seed in (0, 1, 2)}
+
+
+def test_the_masks_have_the_librarys_default_parameters():
+    first = recipes.configs("noise", "paper")[0]
+    assert (first.eps, first.min_samples, first.perplexity) == (0.5, 5, 30)  # scikit-learn's DBSCAN and TSNE
+    assert first.arch == "resnet101"  # the paper's extractor for training on what is left
+
+
+def test_every_map_and_mask_names_a_network_that_is_trained():
+    for slug in ("features", "noise"):
+        for scale in ("demo", "paper"):
+            wanted = {m.trained_by for m in recipes.configs(slug, scale) if m.weights == "trained"}
+            assert wanted <= set(recipes.networks(scale))
+
+
+def test_a_subset_carries_the_key_of_its_mask():
+    mask = recipes.masks("paper")["network"]
+    assert mask.subset == f"network-resnet101-{mask.key[:8]}"
+    assert replace(mask, map_seed=1).subset != mask.subset
+    assert replace(mask, network="another").subset != mask.subset
+
+
+def test_another_mask_makes_another_run():
+    runs = recipes.configs(SMALL, "paper", sets=["network"])
+    other = replace(recipes.masks("paper")["network"], eps=0.6).subset
+    assert all(replace(run, subset=other).key != run.key for run in runs)
+
+
+def test_each_seed_has_a_random_set_of_its_own_and_shares_all_others():
+    zero, one = recipes.masks("paper", 0), recipes.masks("paper", 1)
+    assert {name for name in zero if zero[name] != one[name]} == {"random"}
+
+
+def test_the_small_batches_are_those_of_figure_6(every_claim):
+    runs = recipes.configs(SMALL, "paper", sets=["full", "network", "random"])
+    assert {run.batch_size for run in runs} == set(map(int, every_claim["G7"].reported))
+    assert {run.weight_decay for run in runs} == {0.005, 0.01, 0.012, 0.0135}
+    assert {run.seed for run in runs} == {0, 1, 2}
+    assert {run.bn_workers for run in runs} == {1}
+    assert len(runs) == 3 * 3 * 4 * 3
+
+
+def test_every_other_way_to_choose_is_run_at_the_largest_small_batch():
+    runs = recipes.configs(SMALL, "paper")
+    kinds = {run.subset.split("-")[0]: set() for run in runs}
+    for run in runs:
+        kinds[run.subset.split("-")[0]].add(run.batch_size)
+    assert kinds.pop("full") == kinds.pop("network") == kinds.pop("random") == {64, 128, 256}
+    assert set(kinds) == {"grid", "neighbours", "el2n", "forgetting", "confident"}
+    assert all(sizes == {256} for sizes in kinds.values())
+
+
+def test_the_large_batches_are_the_papers_shares_of_eight_workers(every_claim):
+    runs = recipes.configs(LARGE, "paper")
+    sizes = sorted({run.batch_size for run in runs})
+    assert (sizes[0], sizes[-1]) == (32 * 8, 1310 * 8)
+    assert {*every_claim["G11"].setting["batch_size"], every_claim["G12"].setting["batch_size"]} <= set(sizes)
+    assert {run.bn_workers for run in runs} == {8}
+    for size in sizes:
+        seeds = {run.seed for run in runs if run.batch_size == size}
+        assert seeds == set(range(8 if size >= 6272 else 4))
+
+
+def test_sets_differ_in_nothing_but_the_subset():
+    for slug in (SMALL, LARGE):
+        runs = recipes.configs(slug, "paper")
+        full = {run.key for run in runs if run.subset == "full"}
+        assert {replace(run, subset="full").key for run in runs} == full
+
+
+def test_the_rate_is_a_power_of_the_batch_size_through_two_that_were_tuned():
+    assert recipes.rate("paper", 256) == 0.003
+    assert recipes.rate("paper", 6272) == 0.05
+    middle = recipes.rate("paper", round(math.sqrt(256 * 6272)))
+    assert middle == pytest.approx(math.sqrt(0.003 * 0.05), rel=0.01)
+
+
+def test_equal_updates_take_the_nearest_whole_number_of_epochs():
+    # 50,000 examples in batches of 256 are 196 updates an epoch; 47,438 are 186.
+    assert equal_updates(50, 256, 47_438, 50_000) == round(50 * 196 / 186) == 53
+    assert equal_updates(50, 10_480, 47_438, 50_000) == 50  # five updates an epoch, either way
+
+
+def test_with_the_size_of_the_masks_there_are_runs_of_equal_updates():
+    plain = {run.key for run in recipes.configs(LARGE, "paper")}
+    more = [r for r in recipes.configs(LARGE, "paper", kept=(47_438, 50_000)) if r.key not in plain]
+    assert more
+    assert all(run.subset != "full" and run.epochs > 50 for run in more)
+    stretched = next(run for run in more if run.batch_size == 256)
+    assert (stretched.epochs, stretched.decay) == (53, "step:31.8,47.7")  # 30 and 45 of 50
+
+
+def test_the_masks_of_runs_come_after_the_one_whose_size_they_have():
+    runs = recipes.configs(SMALL, "demo")
+    needed = recipes.masks_of(runs, "demo")
+    assert needed[0].subset.startswith("network-")
+    assert {mask.subset for mask in needed} == {run.subset for run in runs} - {"full"}
+    assert all(mask.size_of == needed[0].key for mask in needed[1:])
+
+
+def test_an_unknown_set_is_refused():
+    with pytest.raises(ValueError, match="set 'filtered' is not known; accepted: full, network, random"):
+        recipes.configs(SMALL, "paper", sets=["filtered"])
+
+
+def test_a_filter_that_needs_a_size_is_refused_without_one():
+    with pytest.raises(ValueError, match="size_of is '' for filter 'random'; accepted: the key of a mask"):
+        FilterConfig(filter="random")
+    with pytest.raises(ValueError, match="filter 'dbscann' is not known; accepted: none, dbscan"):
+        FilterConfig(filter="dbscann")

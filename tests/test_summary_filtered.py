@@ -1,0 +1,126 @@
+"""What follows from runs on filtered data: comparisons at equal epochs and updates, and differences seed by seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_runs import made_run
+from scipy import stats
+
+from dolb import results
+from dolb.summary import filtered as study
+
+EXAMPLES, KEPT = 1000, 800
+
+
+def run(name, accuracy, *, batch_size=100, seed=0, epochs=8, fingerprint="", **changes):
+    """Make a run on one set; full data have 1,000 examples, others 800."""
+    made = made_run((accuracy,) * epochs, subset=name, batch_size=batch_size, seed=seed, **changes)
+    examples = EXAMPLES if name == "full" else KEPT
+    made["training_examples"] = ("run", [examples])
+    made["data_fingerprint"] = ("run", [fingerprint or name])
+    return made
+
+
+@pytest.fixture
+def ds():
+    parts = []
+    for seed, (full, network, random, stretched) in enumerate(
+        [(0.80, 0.82, 0.79, 0.84), (0.82, 0.83, 0.80, 0.86), (0.81, 0.84, 0.78, 0.85)]
+    ):
+        parts += [
+            run("full", full, seed=seed),
+            run("network-a-1", network, seed=seed),
+            run("network-a-1", stretched, seed=seed, epochs=10),
+            run(f"random-a-{seed}", random, seed=seed),
+        ]
+    return results.merge(parts)
+
+
+def test_a_set_is_named_by_the_first_word_of_its_subset(ds):
+    assert set(study.runs(ds)["set"]) == {"full", "network", "random"}
+
+
+def test_equal_epochs_and_equal_updates_are_of_different_runs(ds):
+    # Full data make 8 x 10 updates; 800 examples make 8 an epoch, and so 80 in ten epochs.
+    epochs, updates = study.runs(ds), study.runs(ds, "updates")
+    assert set(epochs.loc[epochs["set"] == "network", "updates"]) == {64}
+    assert set(updates.loc[updates["set"] == "network", "updates"]) == {80}
+
+
+def test_a_set_without_runs_of_equal_updates_is_not_compared_at_these(ds):
+    assert "random" not in set(study.runs(ds, "updates")["set"])
+
+
+def test_an_unknown_comparison_is_refused(ds):
+    with pytest.raises(ValueError, match="equal is 'images'; accepted: epochs, updates"):
+        study.runs(ds, "images")
+
+
+def test_differences_are_between_runs_of_one_seed(ds):
+    (row,) = study.differences(study.runs(ds), "network", "full").to_dict("records")
+    by_seed = np.array([0.02, 0.01, 0.03])
+    test = stats.ttest_1samp(by_seed, 0)
+    low, high = test.confidence_interval(0.95)
+    assert row["difference"] == pytest.approx(by_seed.mean(), abs=1e-6)
+    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-6)
+    assert (row["p"], row["n"]) == (pytest.approx(test.pvalue, abs=1e-5), 3)
+
+
+def test_a_seed_that_one_set_lacks_makes_no_pair():
+    ds = results.merge([run("full", 0.8), run("full", 0.9, seed=1), run("network-a-1", 0.85)])
+    (row,) = study.differences(study.runs(ds), "network", "full").to_dict("records")
+    assert (row["n"], row["difference"]) == (1, pytest.approx(0.05, abs=1e-6))
+    assert np.isnan(row["low"])
+
+
+def test_the_best_weight_decay_is_chosen_for_each_set():
+    parts = [run("full", 0.7, weight_decay=0.01), run("full", 0.8, weight_decay=0.005)]
+    parts += [run("network-a-1", 0.9, weight_decay=0.01), run("network-a-1", 0.6, weight_decay=0.005)]
+    best = study.best(study.cells(results.merge(parts)))
+    best = best[best["equal"] == "epochs"].set_index("set")
+    assert best["weight_decay"].to_dict() == {"full": 0.005, "network": 0.01}
+
+
+def test_one_name_for_two_masks_is_refused():
+    ds = results.merge(
+        [run("full", 0.8), run("network-a-1", 0.8), run("network-a-1", 0.8, seed=1, fingerprint="other")]
+    )
+    with pytest.raises(ValueError, match="runs of network-a-1 were trained on different examples under one name"):
+        study.runs(ds)
+
+
+def test_a_set_by_two_masks_is_refused():
+    ds = results.merge([run("full", 0.8), run("network-a-1", 0.8), run("network-a-2", 0.8)])
+    with pytest.raises(ValueError, match="one set has runs by several masks: network-a-1, network-a-2"):
+        study.runs(ds)
+
+
+def test_variation_is_the_ratio_of_variances_over_seeds():
+    near, far = [0.80, 0.81, 0.82, 0.83], [0.60, 0.64, 0.68, 0.72]  # four times as far apart
+    parts = [run("full", value, seed=seed, batch_size=100) for seed, value in enumerate(near)]
+    parts += [run("full", value, seed=seed, batch_size=500) for seed, value in enumerate(far)]
+    found = study.variation(results.merge(parts), 500)
+    assert found["ratio"] == pytest.approx(16, rel=1e-3)
+    assert found["low"] < 16 < found["high"]
+
+
+def test_without_large_batches_there_is_no_variation_to_compare(ds):
+    assert study.variation(ds, 500) == {}
+
+
+def test_reported_values_are_drawn_where_there_is_a_cell(ds):
+    said = [{"set": "full", "batch_size": size, "accuracy": 0.8, "what": "Fig. 7"} for size in (100, 200)]
+    assert [row["batch_size"] for row in study.within(said, study.cells(ds))] == [100]
+    assert study.within(said, study.cells(ds), "Fig. 6") == []
+
+
+def test_runs_are_narrowed_by_set(ds):
+    assert set(study.runs(study.narrow(ds, ["full", "random"]))["set"]) == {"full", "random"}
+    with pytest.raises(ValueError, match=r"no published run has a set of \['el2n'\]"):
+        study.narrow(ds, ["el2n"])
+
+
+def test_gains_in_words_have_their_intervals(ds):
+    words = study.gains_in_words(study.against_network(ds).query("equal == 'epochs'"))
+    assert "over full +2.00 (-0.48 to +4.48) at 100" in words

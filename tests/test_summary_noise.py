@@ -1,0 +1,151 @@
+"""What follows from maps and masks: how well a map parts classes, how much is noise, how far two noise sets agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from dolb import results
+from dolb.filtering import masks
+from dolb.summary import noise as study
+
+EXAMPLES = 400
+
+
+def made_mask(keep, **changes) -> xr.Dataset:
+    """Make the Dataset of one mask, with the names that the pipeline writes."""
+    named = {"arch": "resnet101", "weights": "trained", "seed": 0, "map_seed": 0, "filter": "dbscan"}
+    named |= {"perplexity": 30.0, "min_samples": 5, "eps": 0.5, "network_accuracy": 0.8} | changes
+    named |= {"feature_width": 2048, "seconds": 60.0, "peak_memory_bytes": 10**9}
+    named["key"] = "-".join(map(str, named.values()))
+    coords = {name: ("run", np.array([value])) for name, value in named.items()}
+    coords["label"] = ("example", np.arange(EXAMPLES) % 10)
+    until = np.where(keep, 0.4, 0.9).astype(np.float32)
+    place = np.arange(EXAMPLES, dtype=np.float32)
+    table = {"keep": keep, "x": place, "y": place, "noise_until": until}
+    return xr.Dataset({name: ("example", values) for name, values in table.items()}, coords)
+
+
+def without(*removed: int) -> np.ndarray:
+    keep = np.ones(EXAMPLES, dtype=bool)
+    keep[list(removed)] = False
+    return keep
+
+
+@pytest.fixture
+def ds() -> xr.Dataset:
+    return results.merge(
+        [
+            made_mask(without(*range(20))),
+            made_mask(without(*range(5, 25)), map_seed=1),
+            made_mask(without(*range(10, 30)), seed=1),
+            made_mask(without(*range(10)), arch="resnet18"),
+            made_mask(without(*range(10, 20)), weights="imagenet"),
+            made_mask(without(*range(15)), perplexity=50.0),
+            made_mask(without(*range(40)), filter="hdbscan"),
+            made_mask(without(*range(18, 38)), filter="confident"),
+        ]
+    )
+
+
+def test_the_share_of_noise_is_the_mean_over_maps_of_an_extractor(ds):
+    table = study.removed(ds).set_index("extractor")
+    assert list(table.index) == ["resnet101", "resnet18", "resnet101, ImageNet"]
+    assert table.loc["resnet101", "removed"] == pytest.approx(20 / EXAMPLES)
+    assert table.loc["resnet101", ["n", "networks", "map_seeds"]].tolist() == [3, 2, 2]
+    assert table.loc["resnet18", "removed"] == pytest.approx(10 / EXAMPLES)
+
+
+def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
+    table = study.stability(ds).set_index("differs")
+    assert table.loc["another map", "overlap"] == pytest.approx(15 / 25)
+    assert table.loc["another training", "pairs"] == 2
+    assert table.loc["another training", "most"] == pytest.approx(15 / 25)
+    assert table.loc["another training", "least"] == pytest.approx(10 / 30)
+    assert list(table.index) == list(study.PAIRS)
+
+
+def test_overlap_and_chance_are_those_of_the_filters_own_measure():
+    rng = np.random.default_rng(0)
+    keep = rng.random((3, 5000)) > np.array([0.05, 0.1, 0.2])[:, None]
+    overlaps, chance = study.jaccard(keep)
+    for one in range(3):
+        for other in range(one):
+            exact = masks.overlap(keep[one], keep[other])
+            assert overlaps[one, other] == pytest.approx(exact.jaccard)
+            assert chance[one, other] == pytest.approx(exact.by_chance, rel=0.02)
+
+
+def test_masks_that_remove_nothing_agree():
+    assert (study.jaccard(np.ones((2, 10), dtype=bool))[0] == 1).all()
+
+
+def test_one_parameter_changes_at_a_time_and_the_mask_in_use_stands_among_them(ds):
+    table = study.by_parameter(ds)
+    assert table.groupby("parameter")["first"].sum().to_dict() == {"filter": 1, "min_samples": 1, "perplexity": 1}
+    changed = table[~table["first"]].set_index("parameter")
+    assert changed.loc["perplexity", "overlap"] == pytest.approx(15 / 20)
+    assert changed.loc["filter", "removed"] == pytest.approx(40 / EXAMPLES)
+
+
+def test_other_ways_to_choose_are_held_to_what_chance_would_share(ds):
+    (row,) = study.others(ds).to_dict("records")
+    assert (row["filter"], row["images"]) == ("confident", 2)
+    assert row["shared"] == pytest.approx(2 / 20)
+    assert row["by_chance"] == pytest.approx(20 / EXAMPLES)
+    assert "Of 20 images that are noise, confident learning also takes 2" in study.confident_in_words(
+        study.others(ds), 20
+    )
+
+
+def test_the_share_by_eps_follows_from_the_radii_of_the_points(ds):
+    curve = study.by_eps(ds)
+    ours = curve[curve["extractor"] == "resnet101"]
+    between = ours[(ours["eps"] > 0.41) & (ours["eps"] < 0.89)]
+    assert between["removed"].unique() == pytest.approx([20 / EXAMPLES])
+
+
+def test_the_first_mask_is_handed_on_over_examples_alone(ds):
+    one = study.reference(ds)
+    assert one["keep"].dims == ("example",)
+    assert int((~one["keep"]).sum()) == 20
+
+
+def test_the_mask_in_use_is_the_one_whose_size_others_have_wherever_it_stands():
+    used, other = made_mask(without(1), arch="resnet101"), made_mask(without(2), arch="resnet18")
+    like = made_mask(without(3), filter="random")
+    masks = [one.assign_coords(size_of=("run", [""])) for one in (other, used)]
+    masks.insert(0, like.assign_coords(size_of=("run", [used["key"].item()])))
+    assert study.first(results.merge(masks)) == 2
+
+
+def test_points_of_a_figure_are_all_of_the_noise_and_as_many_others_at_most(ds):
+    table = study.noise_points(ds, most=50)
+    assert (table["noise"] == "noise").sum() == 20
+    assert 0 < (table["noise"] == "kept").sum() <= 50
+
+
+def test_a_map_with_the_classes_apart_has_neighbours_of_ones_own_class():
+    labels = np.repeat(np.arange(10), 30)
+    rng = np.random.default_rng(0)
+    apart = made_map(labels, 100 * labels[:, None] + rng.random((300, 2)))
+    mixed = made_map(labels, rng.random((300, 2)))
+    assert study.parted(apart)["agreement"].tolist() == [1.0, 1.0]
+    assert study.parted(mixed)["agreement"].max() < 0.3
+
+
+def made_map(labels: np.ndarray, place: np.ndarray) -> xr.Dataset:
+    ds = made_mask(np.ones(EXAMPLES, dtype=bool)).drop_vars(["keep", "x", "y", "noise_until", "label"])
+    coords = {"label": ("example", labels), "of_test_set": ("example", np.arange(len(labels)) % 3 == 0)}
+    table = {name: (("run", "example"), place[None, :, axis]) for axis, name in enumerate("xy")}
+    return ds.assign_coords(coords).assign(table)
+
+
+def test_the_table_for_readers_has_a_row_per_extractor():
+    labels = np.repeat(np.arange(10), 30)
+    shown = study.parted_in_words(study.parted(made_map(labels, 100.0 * labels[:, None] + np.zeros((300, 2)))))
+    assert isinstance(shown, pd.DataFrame)
+    assert shown.loc["resnet101", "features"] == 2048
+    assert shown.loc["resnet101", "network's test accuracy"] == "80.0%"

@@ -1,0 +1,142 @@
+"""What filtering gets of a run: its network, what was right after each epoch, and probabilities, held out or not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dolb import data
+from dolb.augment import DeviceImages
+from dolb.data import ImageData
+from dolb.training import engine
+from dolb.training.config import RunConfig
+from dolb.training.observe import fold_of, observe, out_of_fold
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageData:
+    full = data.load("digits")
+    return full.subset(np.arange(len(full.train_labels)) < 300, "first-300")
+
+
+CONFIG = RunConfig(epochs=3, batch_size=64, lr=0.1, subset="first-300")
+
+
+@pytest.fixture(scope="module")
+def observed(digits):
+    return observe(CONFIG, digits, device="cpu", checkpoints=(1, 3), follow=True, progress=False)
+
+
+def test_watching_a_run_does_not_change_it(observed, digits):
+    plain = engine.train(CONFIG, digits)
+    assert np.array_equal(observed.result["test_accuracy"], plain["test_accuracy"])
+    assert np.array_equal(observed.result["train_loss"], plain["train_loss"])
+    assert observed.result["key"].item() == CONFIG.key
+
+
+def test_the_network_is_the_trained_one(observed, digits):
+    network = observed.network(digits)
+    test = DeviceImages(digits.test_images, digits.test_labels, digits.mean, digits.std, "cpu", 0)
+    with torch.inference_mode():
+        right = network(test.centre(0, len(test))).argmax(1) == test.labels
+    assert right.double().mean().item() == pytest.approx(observed.result["test_accuracy"].values[0, -1], abs=1e-6)
+
+
+def test_probabilities_are_of_every_example_after_the_epochs_asked_for(observed, digits):
+    assert observed.probabilities.shape == (2, 300, 10)
+    np.testing.assert_allclose(observed.probabilities.sum(axis=2), 1, atol=1e-5)
+    images = DeviceImages(digits.train_images, digits.train_labels, digits.mean, digits.std, "cpu", 0)
+    with torch.inference_mode():
+        last = observed.network(digits)(images.centre(0, len(images))).softmax(1).numpy()
+    np.testing.assert_allclose(observed.probabilities[-1], last, atol=1e-5)
+    assert np.abs(observed.probabilities[0] - observed.probabilities[1]).max() > 0.01
+
+
+def test_what_is_right_after_an_epoch_follows_from_the_probabilities_after_it(observed, digits):
+    assert observed.correct.shape == (3, 300)
+    for place, epoch in enumerate((1, 3)):
+        right = observed.probabilities[place].argmax(axis=1) == digits.train_labels
+        assert np.array_equal(observed.correct[epoch - 1], right)
+
+
+def test_one_seed_gives_the_same_every_time(observed, digits):
+    again = observe(CONFIG, digits, device="cpu", checkpoints=(1, 3), follow=True, progress=False)
+    assert np.array_equal(again.probabilities, observed.probabilities)
+    assert np.array_equal(again.correct, observed.correct)
+
+
+def test_nothing_is_kept_that_was_not_asked_for(digits):
+    bare = observe(CONFIG, digits, device="cpu", progress=False)
+    assert bare.correct.shape == (0, 300)
+    assert bare.probabilities.shape == (0, 300, 10)
+
+
+def test_a_checkpoint_after_the_last_epoch_is_refused(digits):
+    with pytest.raises(ValueError, match=r"checkpoints \[4\] are not epochs of the run; accepted: 1 to 3"):
+        observe(CONFIG, digits, device="cpu", checkpoints=(2, 4), progress=False)
+
+
+def test_a_run_that_diverges_says_nothing_of_the_examples(digits):
+    wild = RunConfig(**CONFIG.as_dict() | {"lr": 1e30})
+    with pytest.raises(ValueError, match="diverged in epoch 1"):
+        observe(wild, digits, device="cpu", progress=False)
+
+
+def test_a_run_is_given_up_when_asked(digits):
+    with pytest.raises(engine.RunAbandoned):
+        observe(CONFIG, digits, device="cpu", stop=lambda: True, progress=False)
+
+
+# Held out
+
+
+def test_folds_part_every_class_evenly_and_follow_from_the_seed(digits):
+    parts = fold_of(digits.train_labels, 3, seed=0)
+    for value in range(10):
+        sizes = np.bincount(parts[digits.train_labels == value], minlength=3)
+        assert np.ptp(sizes) <= 1
+    assert np.array_equal(parts, fold_of(digits.train_labels, 3, seed=0))
+    assert not np.array_equal(parts, fold_of(digits.train_labels, 3, seed=1))
+
+
+def test_each_example_is_judged_by_a_network_that_has_not_seen_it(digits):
+    found = out_of_fold(CONFIG, digits, 3, device="cpu", progress=False)
+    parts = fold_of(digits.train_labels, 3, CONFIG.seed)
+    rest = digits.subset(parts != 1, "rest")
+    one = observe(RunConfig(**CONFIG.as_dict() | {"subset": "rest"}), rest, device="cpu", progress=False)
+    held = digits.train_images[parts == 1]
+    images = DeviceImages(held, np.zeros(len(held), dtype=np.int64), digits.mean, digits.std, "cpu", 0)
+    with torch.inference_mode():
+        expected = one.network(rest)(images.centre(0, len(held))).softmax(1).numpy()
+    np.testing.assert_allclose(found[parts == 1], expected, atol=1e-5)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+
+
+def test_more_folds_than_a_class_has_examples_are_refused():
+    with pytest.raises(ValueError, match="folds is 4; accepted: 2 to 3, the examples of the smallest class"):
+        fold_of(np.array([0, 0, 0, 1, 1, 1, 1]), 4, seed=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_what_is_seen_is_of_the_end_of_each_epoch():
+    """On CUDA the next epoch is enqueued before this one is read; what is watched must not be of the next."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 6000)
+    images = (rng.integers(0, 200, (6000, 32, 32, 3)) + 5 * labels[:, None, None, None]).astype(np.uint8)
+    made = ImageData(
+        "made", images, labels, images[:500], labels[:500], tuple("0123456789"), "made", (0.5,) * 3, (0.3,) * 3
+    )
+    long = RunConfig(arch="resnet18", data="made", batch_size=256, lr=0.02, epochs=3, precision="bf16")
+    short = RunConfig(**long.as_dict() | {"epochs": 1})
+    first = observe(long, made, device="cuda", checkpoints=(1, 3), follow=True, progress=False)
+    alone = observe(short, made, device="cuda", checkpoints=(1,), follow=True, progress=False)
+    np.testing.assert_allclose(first.probabilities[0], alone.probabilities[0], atol=2e-2)
+    assert np.abs(first.probabilities[0] - first.probabilities[1]).max() > 0.1
+    network = first.network(made).cuda()
+    where = DeviceImages(made.train_images, made.train_labels, made.mean, made.std, "cuda", 0)
+    with torch.inference_mode():
+        last = torch.cat([network(where.centre(k, k + 1000)).softmax(1) for k in range(0, 6000, 1000)]).cpu().numpy()
+    assert (last.argmax(1) == first.probabilities[1].argmax(1)).mean() > 0.97  # float32 here, bf16 there
+    assert first.result["engine"].item() in ("fused", "graph")
