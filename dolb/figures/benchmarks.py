@@ -64,9 +64,12 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
         base = alt.Chart(of_arch).encode(
             x=batch_size_axis(sizes),
             y=alt.Y("images_per_second:Q", title="images per second").scale(type="log"),
-            color=alt.Color("kind:N", title="program (click)", sort=kinds, legend=ABOVE.copy(deep=True)).scale(
-                domain=kinds, range=colours[: len(kinds)]
-            ),
+            color=alt.Color(
+                "kind:N",
+                title="program (click)",
+                sort=kinds,
+                legend=alt.Legend(orient="top", columns=3, titleLimit=300),
+            ).scale(domain=kinds, range=colours[: len(kinds)]),
             opacity=picked(kind),
         )
         tooltip = [
@@ -99,5 +102,5 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
         )
         limit = floor.mark_line(color=REPORTED) + floor.mark_tick(color=REPORTED, thickness=2, width=12)
         wide = len(set(sizes)) > 1
-        panels.append((lines + points + limit).properties(width=430 if wide else 120, height=320, title=arch))
+        panels.append((lines + points + limit).properties(width=360 if wide else 70, height=320, title=arch))
     return alt.hconcat(*panels).resolve_scale(y="shared").properties(title=title)
