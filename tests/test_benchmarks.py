@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -119,3 +120,30 @@ def test_the_engine_is_faster_here_and_now():
     pair = {name: timed[name] for name in ("stock torch", "dolb")}
     cells = steps.compare(steps.time_programs(pair, about, repeats=2, steps=2, warmup=1), programs.BASELINE)
     assert cells.set_index("program").loc["dolb", "ratio"] > 1.5
+
+
+def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits():
+    """Two programs that sleep 1 ms a step; one does four runs in that time, so its step takes a quarter."""
+
+    def burst(count):
+        time.sleep(0.001 * count)
+
+    about = {
+        "benchmark": "made", "arch": "resnet18", "batch_size": 100, "data": "random", "optimizer": "sgd",
+        "precision": "bf16", "step_flops": 2e6, "peak_flops": 1e12, "step_bytes": 1e6, "peak_bandwidth": 1e12,
+        **results.provenance(torch_version="2", device="a device", engine="fused", data_fingerprint="sha256:made"),
+    }  # fmt: skip
+    ds = steps.time_bursts({"one": burst, "four": burst}, {"one": 1, "four": 4}, about, repeats=3, seconds=0.02)
+    cells = steps.with_floors(steps.compare(ds, "one"), ds).set_index("program")
+    assert cells.loc["four", "ratio"] == pytest.approx(4, rel=0.3)
+    # Arithmetic takes 2 us a step and memory 1 us: 100 images in the longer of the two.
+    assert cells.loc["one", "limit"] == pytest.approx(100 / 2e-6)
+    assert cells.loc["one", "of_limit"] == pytest.approx(cells.loc["one", "images_per_second"] / 5e7)
+
+
+def test_measurements_with_and_without_limits_live_in_one_file(repo_root):
+    """What was measured on a CPU has no counted limits, and one run at once."""
+    ds = results.load(repo_root / "results" / "benchmarks.nc")
+    on_cpu = steps.select(ds, programs.BENCHMARK)
+    assert set(on_cpu["runs_at_once"].to_numpy()) == {1}
+    assert np.isnan(on_cpu["step_flops"].to_numpy()).all()

@@ -1,0 +1,24 @@
+"""The programs that are timed side by side on a GPU."""
+
+import pytest
+import torch
+
+from dolb.profiling import steps
+from dolb.training import gpu_programs, programs
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+def test_the_programs_agree_on_the_first_loss_and_can_be_timed():
+    data = programs.random_images(512)
+    timed, about = gpu_programs.training_step(data, "resnet18", 128, torch.device("cuda"), compiled=False, loader=True)
+    assert set(timed) == {"plain eager loop", "DataLoader, 8 workers", "dolb, one run", "dolb, 8 runs at once"}
+    ds = steps.time_bursts(
+        {name: program.burst for name, program in timed.items()},
+        {name: program.runs for name, program in timed.items()},
+        about,
+        repeats=2,
+        seconds=0.05,
+    )
+    cells = steps.compare(ds, gpu_programs.EAGER)
+    assert (cells["images_per_second"] > 0).all()
