@@ -171,6 +171,7 @@ def sweep(
     seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
     sets: Annotated[str | None, typer.Option(help="Training sets, such as full,network,random, with commas.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
+    step: Annotated[str | None, typer.Option(help="How steps are run: eager, graph or fused.")] = None,
     ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
     data_dir: DataDir = None,
@@ -202,7 +203,7 @@ def sweep(
     else:
         ends = None if time_limit is None else time.monotonic() + time_limit
         work = {"store": store, "device": device, "data_dir": data_dir}
-        ds = _train(slug, scale, configs, changes, work, ends, at_once)
+        ds = _train(slug, scale, configs, changes, work, ends, {"at_once": at_once, "step": step})
     left = ds.attrs["unfinished"]
     typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
     if ds.attrs.get("unavailable"):
@@ -216,7 +217,7 @@ def _train(
     changes: dict[str, Any],
     work: dict[str, Any],
     ends: float | None,
-    at_once: int | None,
+    how: dict[str, Any],
 ) -> xr.Dataset:
     """Make maps and masks, or train runs after making the masks that they need."""
     from dolb import pipeline  # late, so that other commands do not wait for torch
@@ -236,7 +237,7 @@ def _train(
             return masks
         subsets = pipeline.subsets(masks)
         configs = recipes.configs(slug, scale, kept=pipeline.kept(masks), **changes)
-    return train_all(configs, subsets=subsets, at_once=at_once, time_limit=left(), **work)
+    return train_all(configs, subsets=subsets, time_limit=left(), **how, **work)
 
 
 def _in_words(config: Any) -> str:

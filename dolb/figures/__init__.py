@@ -13,6 +13,7 @@ from dolb.figures.batch_size import (
 )
 from dolb.figures.benchmarks import engine_speed, step_speed
 from dolb.figures.cost import recommendation, seconds_by_batch_size
+from dolb.figures.fidelity import paths
 from dolb.figures.filtered import accuracy_by_decay, accuracy_by_set, best_by_set, gains
 from dolb.figures.noise import (
     maps,
@@ -57,6 +58,7 @@ __all__ = [
     "noise_map",
     "noise_shared",
     "noise_stability",
+    "paths",
     "preferred_batch_size",
     "recommendation",
     "seconds_by_batch_size",

@@ -14,6 +14,7 @@ from typing import Any
 
 from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
+from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
     features,
     filtered_large_batch,
@@ -28,8 +29,8 @@ from dolb.recipes.filtered import (
 
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "ddp_vs_horovod",
-    "features", "filtered_large_batch", "filtered_small_batch", "masks", "masks_of", "networks", "noise", "rate",
-    "rates_in_words", "require", "step_timeline",
+    "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "masks", "masks_of", "networks", "noise",
+    "rate", "rates_in_words", "require", "step_timeline",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -41,6 +42,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "noise": noise,
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
+    "fidelity": fidelity,
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,
 }

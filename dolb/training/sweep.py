@@ -36,6 +36,7 @@ def sweep(
     at_once: int | None = None,
     memory_limit: float | None = None,
     time_limit: float | None = None,
+    step: str | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """Return the runs of ``configs`` as one Dataset, training those that the store lacks.
@@ -55,6 +56,8 @@ def sweep(
         memory does not suffice; on a CPU one to a core, in as many processes.
     memory_limit
         Bytes of a GPU that may be in use, by any process; at most, and unless given, 90% of what it has.
+    step
+        One of ``engine.STEPS``, by default the device's fastest.
     time_limit
         Seconds after which the sweep stops by itself. A run that cannot end in time is put back at once. What is
         unfinished is counted in the Dataset's attribute ``unfinished``; a later call goes on from there.
@@ -97,7 +100,7 @@ def sweep(
                 stack.enter_context(workers.helping(helpers, {"configs": lacked, "time_limit": time_limit, **orders}))
         for data, lacking in todo:
             pack = at_once if where.type == "cuda" else 1
-            done = _fill(runs, lacking, data, where, pack, memory_limit, deadline, bar)
+            done = _fill(runs, lacking, data, where, pack, step, memory_limit, deadline, bar)
             found |= {ds["key"].item(): ds for ds in done}
         for key in wanted.keys() - found.keys():  # what others ended as time ran out
             if (ds := runs.get(key)) is not None:
@@ -122,6 +125,7 @@ def _fill(
     data: datasets.ImageData,
     device: engine.torch.device,
     at_once: int | None,
+    step: str | None,
     memory_limit: float | None,
     deadline: float | None,
     bar: _ProgressBar,
@@ -169,7 +173,7 @@ def _fill(
         while waiting and not late():
             before = len(waiting)
             ended = engine.train_many(
-                claimed(), data, device, at_once=at_once, memory_limit=memory_limit, watch=watch, stop=late
+                claimed(), data, device, at_once=at_once, step=step, memory_limit=memory_limit, watch=watch, stop=late
             )
             for config, ds in ended:
                 if ds is not None:

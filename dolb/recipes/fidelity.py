@@ -1,0 +1,42 @@
+"""Whether speed changes the science: the fast path and the plain one, the same cells, many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dolb.recipes.batch_sizes import MOMENTUM, WEIGHT_DECAY, WORKERS
+from dolb.training.config import RunConfig
+
+# Two cells of the batch-size study: near the best of their rates, where there is most to lose.
+_CELLS = {"paper": ((2048, 0.03), (8192, 0.1)), "demo": ((64, 0.1),)}
+_SEEDS = {"paper": range(10), "demo": range(2)}
+PRECISIONS = {"plain": "fp32", "fast": "bf16"}
+
+
+def fidelity(
+    scale: str, *, part: str = "all", seeds: Sequence[int] | None = None, epochs: int | None = None
+) -> list[RunConfig]:
+    """Runs of the batch-size study, ``fast`` as the study makes them and ``plain`` in float32, or both.
+
+    The plain ones are meant for torch's own operations, one after the other: ``dolb sweep fidelity --part plain --step
+    eager``. A demo has only these: a CPU has no other path.
+    """
+    if part not in ("all", *PRECISIONS):
+        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(PRECISIONS)}")
+    chosen = {"plain": "fp32"} if scale == "demo" else PRECISIONS
+    same: dict[str, Any] = (
+        {"data": "digits", "arch": "smallnet-4", "epochs": epochs or 6}
+        if scale == "demo"
+        else {"data": "cifar10", "arch": "resnet18", "epochs": epochs or 50, "bn_workers": WORKERS}
+    )
+    return [
+        RunConfig(
+            experiment="fidelity", lr=lr, batch_size=size, seed=seed, precision=precision, momentum=MOMENTUM,
+            weight_decay=WEIGHT_DECAY, **same,
+        )
+        for name, precision in chosen.items()
+        if part in (name, "all")
+        for seed in seeds or _SEEDS[scale]
+        for size, lr in _CELLS[scale]
+    ]  # fmt: skip

@@ -1,0 +1,57 @@
+"""The fast path against the plain one: accuracies of the same cells, and their differences."""
+
+from __future__ import annotations
+
+import pandas as pd
+import xarray as xr
+
+from dolb import summary
+
+CELL = ("arch", "batch_size", "lr")
+PATHS = {"eager": "plain: float32, eager", "fused": "fast: bfloat16, fused"}
+
+
+def accuracies(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the final accuracy of every run, and which ``path`` computed it."""
+    frame = summary.final_accuracy(ds)
+    return frame.assign(path=frame["engine"].map(PATHS))
+
+
+def differences(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each cell that both paths ran, what the fast path changes, with its bootstrap interval.
+
+    ``within`` says whether the fast path's mean lies in the plain path's interval.
+    """
+    cells, draws = summary.bootstrapped(frame, [*CELL, "path"])
+    plain, fast = PATHS.values()
+    rows = []
+    for values, group in cells.groupby(list(CELL), sort=True):
+        by_path = {path: position for position, path in zip(group.index, group["path"], strict=True)}
+        if set(by_path) != {plain, fast}:
+            continue
+        one, other = cells.loc[by_path[plain]], cells.loc[by_path[fast]]
+        low, high = summary.interval(draws[:, by_path[fast]] - draws[:, by_path[plain]])
+        rows.append(
+            {
+                **dict(zip(CELL, values, strict=True)),
+                "plain": one["accuracy"],
+                "fast": other["accuracy"],
+                "plain_seeds": int(one["n"]),
+                "fast_seeds": int(other["n"]),
+                "difference": other["accuracy"] - one["accuracy"],
+                "low": low,
+                "high": high,
+                "within": bool(one["low"] <= other["accuracy"] <= one["high"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def in_words(found: pd.DataFrame) -> str:
+    """Say what `differences` found, cell by cell."""
+    return "; ".join(
+        f"{row['arch']} at batch {row['batch_size']:,}, rate {row['lr']:g}: {row['fast']:.1%} "
+        f"({row['fast_seeds']} seeds) against {row['plain']:.1%} ({row['plain_seeds']} seeds), a difference of "
+        f"{100 * row['difference']:+.1f} points ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
+        for row in found.to_dict("records")
+    )
