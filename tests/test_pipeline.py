@@ -15,7 +15,7 @@ from dolb.training.config import RunConfig
 
 RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
 NETWORKS = {RUN.key: RUN}
-MASK = FilterConfig(experiment="noise", network=RUN.key, filter="knee", iterations=50)
+MASK = FilterConfig(experiment="noise", trained_by=RUN.key, filter="knee", iterations=50)
 PLAIN = replace(MASK, experiment="features", filter="none")
 LIKE = {"size_of": MASK.key}
 OTHERS = [
