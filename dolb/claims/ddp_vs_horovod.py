@@ -17,7 +17,7 @@ from dolb.summary import ddp_vs_horovod as study
 STUDIED = 1536  # GPUs of the study's curve
 NEAR_1000 = (500, 2000)  # a bend that begins within these is one near 1000
 SURE = 0.95  # an order holds in simulation if it does in this share of the draws of what is not known
-TELLS = 0.5  # a wider interval of an efficiency says nothing of the ideal
+TELLS = 0.5  # a wider interval of an efficiency, or of a ratio of throughputs, says nothing
 MARGINAL = 0.05  # a gain below this is a marginal one
 
 
@@ -103,11 +103,16 @@ def _tuning(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str
         ours += "No setting was measured more than once."
     else:
         top = measured.sort_values("ratio").iloc[-1]
-        holds.append(_marginal(top["low"] - 1, top["high"] - 1))
+        tells = top["high"] - top["low"] < TELLS
+        holds.append(_marginal(top["low"] - 1, top["high"] - 1) if tells else None)
         ours += (
             f"Measured on {top['ranks']} processes of one machine, {top['arch']}, the best of {len(measured)} settings "
-            f"({top['setting']}) changes the throughput by {top['ratio'] - 1:+.1%} ({top['low'] - 1:+.1%} to "
-            f"{top['high'] - 1:+.1%})."
+            f"({top['setting']}) changes the throughput by {top['ratio'] - 1:+.1%} "
+        )
+        ours += (
+            f"({top['low'] - 1:+.1%} to {top['high'] - 1:+.1%})."
+            if tells
+            else f"over {top['repeats']:.0f} repetitions that differ too much to tell."
         )
     reason = (
         "The GPUs of the claim are simulated; ranks on one machine are measured, with later defaults of Horovod. A "
