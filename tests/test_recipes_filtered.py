@@ -45,7 +45,7 @@ def test_a_subset_carries_the_key_of_its_mask():
     mask = recipes.masks("paper")["network"]
     assert mask.subset == f"network-resnet101-{mask.key[:8]}"
     assert replace(mask, map_seed=1).subset != mask.subset
-    assert replace(mask, network="another").subset != mask.subset
+    assert replace(mask, trained_by="another").subset != mask.subset
 
 
 def test_another_mask_makes_another_run():
