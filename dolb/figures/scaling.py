@@ -191,11 +191,12 @@ def tuning(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pa
     base = base.encode(opacity=picked(library))
     is_measured = base.transform_filter("datum.source === 'measured'")
     is_simulated = base.transform_filter("datum.source === 'simulated'")
+    # The choice belongs to the first layer, which must have the legend it is bound to.
     layers = alt.layer(
-        alt.Chart(table).mark_rule(color=REPORTED).encode(x=alt.datum(0)),
-        is_measured.mark_rule(strokeWidth=1.5, clip=True).encode(x="change_low:Q", x2="change_high:Q", color=colour),
         is_measured.mark_point(filled=True, size=60).encode(x=x, color=colour, tooltip=tooltip).add_params(library),
+        is_measured.mark_rule(strokeWidth=1.5, clip=True).encode(x="change_low:Q", x2="change_high:Q", color=colour),
         is_simulated.mark_point(filled=False, size=50, strokeWidth=1.5).encode(x=x, color=colour, tooltip=tooltip),
+        alt.Chart(table).mark_rule(color=REPORTED).encode(x=alt.datum(0)),
     ).properties(width=340)  # fmt: skip
     facet = alt.Row("panel:N", title=None, sort=panels).header(
         labelAngle=0, labelAlign="left", labelAnchor="start", labelOrient="top", labelFontWeight="bold"
