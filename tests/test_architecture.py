@@ -10,7 +10,7 @@ PACKAGE = ROOT / "dolb"
 MOST_LINES = 400
 VAGUE_NAMES = {"utils", "helpers", "common", "manager"}
 
-LEAVES = {"dolb.augment", "dolb.data", "dolb.models", "dolb.results", "dolb.training.schedule"}
+LEAVES = {"dolb.augment", "dolb.data", "dolb.keyed", "dolb.models", "dolb.results", "dolb.training.schedule"}
 ROOMS = {"dolb.filtering", "dolb.training", "dolb.profiling"}
 CONFIGS = {f"{room}.config" for room in ROOMS}
 

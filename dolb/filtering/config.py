@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from dolb import models
+from dolb.keyed import Keyed
 
 ON_THE_MAP = ("dbscan", "knee", "hdbscan")
 BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")
@@ -16,7 +14,7 @@ WEIGHTS = ("trained", "imagenet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterConfig:
+class FilterConfig(Keyed):
     """One map, or the mask that one filter makes: the same config and the same network give the same mask.
 
     ``filter`` ``none`` is the map alone, of training and test set. The others make a mask of the training set: from the
@@ -41,9 +39,7 @@ class FilterConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
         models.require(self.arch)
-        for name, accepted in (("filter", FILTERS), ("weights", WEIGHTS)):
-            if getattr(self, name) not in accepted:
-                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(accepted)}")
+        self.refuse_unknown(filter=FILTERS, weights=WEIGHTS)
         if (self.filter in BASELINES) != bool(self.size_of):
             raise ValueError(
                 f"size_of is {self.size_of!r} for filter {self.filter!r}; accepted: the key of a mask for "
@@ -51,16 +47,6 @@ class FilterConfig:
             )
 
     @property
-    def key(self) -> str:
-        """Hash of the fields that differ from their defaults, so that a new defaulted field moves no key."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
-
-    @property
     def subset(self) -> str:
         """What runs call the examples that the mask keeps: the kind of set, the network, and part of the key."""
         return f"{'network' if self.filter in ON_THE_MAP else self.filter}-{self.arch}-{self.key[:8]}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return every field with its value, in order."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}

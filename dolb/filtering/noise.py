@@ -8,6 +8,7 @@ always is, ``fit`` raises an error, or keeps that class whole with a warning if 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self
 
@@ -25,7 +26,7 @@ class EmptyClassError(ValueError):
     """A filter would remove every example of a class."""
 
 
-class _ByClass(BaseEstimator):
+class _ByClass(BaseEstimator, ABC):
     """A clustering of the map, class by class.
 
     After ``fit``: ``labels_``, the cluster of each point, -1 for noise, no number used by two classes; ``keep_``, the
@@ -61,9 +62,9 @@ class _ByClass(BaseEstimator):
         """Cluster the points of each class and return ``labels_``."""
         return self.fit(coordinates, labels).labels_
 
+    @abstractmethod
     def _cluster(self, points: np.ndarray, position: int) -> np.ndarray:
         """Return the clusters of one class's points, numbered from 0, and -1 for noise."""
-        raise NotImplementedError
 
     def _without_empty_classes(self, keep: np.ndarray, labels: np.ndarray) -> np.ndarray:
         empty = np.setdiff1d(self.classes_, labels[keep])

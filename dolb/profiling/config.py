@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from dolb import models
+from dolb.keyed import Keyed
 
 LIBRARIES = ("ddp", "horovod")
 SCALINGS = ("weak", "strong")
@@ -18,7 +17,7 @@ SYNTHETIC = "synthetic"  # random images in the shape of CIFAR-10's; any other n
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingConfig:
+class ScalingConfig(Keyed):
     """One measurement, complete: which network, under which library, on how many ranks, with which settings.
 
     ``bucket_mb`` is DDP's; at its default of 25 MiB the first bucket holds 1 MiB, at any other size all are alike, as
@@ -58,15 +57,9 @@ class ScalingConfig:
                 raise ValueError(f"{field.name} must be a number, got {value}")
             object.__setattr__(self, field.name, value)
         models.require(self.arch)
-        for name, accepted in (("library", LIBRARIES), ("scaling", SCALINGS), ("device_kind", DEVICES)):
-            if getattr(self, name) not in accepted:
-                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(accepted)}")
-        for name in ("ranks", "batch_size_per_rank", "bn_workers", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES)
+        self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps")
+        self.refuse_below(0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat")
         for name in ("bucket_mb", "cycle_time_ms", "lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -75,21 +68,6 @@ class ScalingConfig:
     def batch_size(self) -> int:
         """Global batch size: examples in one update."""
         return self.ranks * self.batch_size_per_rank
-
-    @property
-    def key(self) -> str:
-        """Hash of the fields that differ from their defaults, so that a new defaulted field moves no key."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return every field with its value, in order."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ScalingConfig:
-        """Rebuild a config from a mapping that may hold more names than the config has."""
-        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
 def weak(ranks: Sequence[int], batch_size_per_rank: int, **same: Any) -> list[ScalingConfig]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from dolb import models
+from dolb.keyed import Keyed
 from dolb.training import schedule
 
 AUGMENTS = ("default", "none", "crop", "crop-flip")
@@ -18,7 +16,7 @@ OPTIMIZERS = ("sgd",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Keyed):
     """One training run, complete: the same config gives the same result."""
 
     experiment: str = "adhoc"
@@ -49,20 +47,9 @@ class RunConfig:
                 raise ValueError(f"{field.name} must be a finite number, got {getattr(self, field.name)}")
         models.require(self.arch)
         schedule.parse_decay(self.decay)
-        for name, accepted in (
-            ("lr_scaling", schedule.SCALINGS),
-            ("augment", AUGMENTS),
-            ("precision", PRECISIONS),
-            ("optimizer", OPTIMIZERS),
-        ):
-            if getattr(self, name) not in accepted:
-                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(accepted)}")
-        for name in ("batch_size", "base_batch_size", "epochs", "bn_workers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("warmup_epochs", "momentum", "weight_decay", "label_smoothing", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        self.refuse_unknown(lr_scaling=schedule.SCALINGS, augment=AUGMENTS, precision=PRECISIONS, optimizer=OPTIMIZERS)
+        self.refuse_below(1, "batch_size", "base_batch_size", "epochs", "bn_workers")
+        self.refuse_below(0, "warmup_epochs", "momentum", "weight_decay", "label_smoothing", "seed")
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
         if self.label_smoothing > 1:
@@ -71,21 +58,6 @@ class RunConfig:
             raise ValueError(f"warmup_epochs ({self.warmup_epochs:g}) must not exceed epochs ({self.epochs})")
         if self.bn_workers > self.batch_size:
             raise ValueError(f"bn_workers ({self.bn_workers}) must not exceed batch_size ({self.batch_size})")
-
-    @property
-    def key(self) -> str:
-        """Hash of the fields that differ from their defaults, so that a new defaulted field moves no key."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return every field with its value, in order."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Rebuild a config from a mapping that may hold more names than the config has."""
-        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float}

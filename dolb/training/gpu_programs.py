@@ -22,6 +22,7 @@ from dolb.data import ImageData
 from dolb.training import engine
 from dolb.training.config import RunConfig
 from dolb.training.device import device_name
+from dolb.training.packing import runs_at_once
 
 BENCHMARK = "training step on a GPU"
 EAGER = "plain eager loop"
@@ -31,11 +32,6 @@ WORKERS = 8
 TOLERANCE = 0.02  # relative, of the first batch's loss in bfloat16
 Burst = Callable[[int], None]
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
-
-
-def runs_at_once(batch_size: int) -> int:
-    """Return how many runs share the device: more than these gained nothing on an H200 with ResNet-18."""
-    return 16 if batch_size <= 64 else 8 if batch_size <= 512 else 4 if batch_size <= 4096 else 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +55,7 @@ def training_step(
     if compiled:
         programs[COMPILED] = _resident_loop(config, train, compiled=True)
     programs["dolb, one run"] = _packed(config, data, train, test, 1)
-    many = runs_at_once(batch_size)
+    many = runs_at_once(config)
     programs[f"dolb, {many} runs at once"] = _packed(config, data, train, test, many)
     _check(programs)
     about = {

@@ -1,0 +1,42 @@
+"""Records whose key names their result: what a run, a measurement and a mask have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keyed:
+    """A frozen record of fields with defaults."""
+
+    @property
+    def key(self) -> str:
+        """Hash of the fields that differ from their defaults, so that a new defaulted field moves no key."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every field with its value, in order."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Rebuild a record from a mapping that may hold more names than it has."""
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+    def refuse_unknown(self, **accepted: Sequence[str]) -> None:
+        """Raise a ``ValueError`` for the first of these fields whose value is not accepted."""
+        for name, values in accepted.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(values)}")
+
+    def refuse_below(self, least: float, *names: str) -> None:
+        """Raise a ``ValueError`` for the first of these fields that is less than ``least``."""
+        for name in names:
+            if getattr(self, name) < least:
+                allowed = "must not be negative" if least == 0 else f"must be at least {least:g}"
+                raise ValueError(f"{name} {allowed}, got {getattr(self, name)}")
