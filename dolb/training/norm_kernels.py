@@ -34,6 +34,14 @@ def only_if(flag, mask):
 
 
 @triton.jit
+def of_columns(means, inverses, weight, bias, place, columns, known):
+    """Return what normalizes columns of a share: mean and inverse deviation, and the norm's own scale and shift."""
+    mean = tl.load(means + place, mask=known)
+    inverse = tl.load(inverses + place, mask=known)
+    return mean, inverse, tl.load(weight + columns, mask=known), tl.load(bias + columns, mask=known)
+
+
+@triton.jit
 def _rectified(values, relu):
     # Not tl.maximum: a NaN must stay one, or a diverged run would look healthy.
     return tl.where(only_if(relu, values < 0), 0.0, values)
@@ -95,10 +103,7 @@ def norm_backward(
     inside = (rows < count) & known[None, :]
     where = (first + rows) * channels + columns[None, :]
     place = share * total + columns
-    mean = tl.load(means + place, mask=known)
-    inverse = tl.load(inverses + place, mask=known)
-    scale = tl.load(weight + columns, mask=known)
-    shift = tl.load(bias + columns, mask=known)
+    mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
     values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     normalized = tl.where(inside, (values - mean[None, :]) * inverse[None, :], 0.0)
     grad = _slopes(first_grad, second_grad, y, where, inside, normalized, scale, shift, relu, has_residual, has_second)
@@ -189,10 +194,7 @@ def norm_apply(
     inside = (rows < count) & known[None, :]
     where = (first + rows) * channels + columns[None, :]
     place = share * total + columns
-    mean = tl.load(means + place, mask=known)
-    inverse = tl.load(inverses + place, mask=known)
-    scale = tl.load(weight + columns, mask=known)
-    shift = tl.load(bias + columns, mask=known)
+    mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
     values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     out = (values - mean[None, :]) * inverse[None, :] * scale[None, :] + shift[None, :]
     out += tl.load(residual + where, mask=only_if(has_residual, inside), other=0.0).to(tl.float32)
@@ -212,10 +214,7 @@ def norm_grad_partial(
     stop = tl.minimum(start + chunk, count)
     known = columns < channels
     place = share * total + columns
-    mean = tl.load(means + place, mask=known)
-    inverse = tl.load(inverses + place, mask=known)
-    scale = tl.load(weight + columns, mask=known)
-    shift = tl.load(bias + columns, mask=known)
+    mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
     along_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
     along_weight = tl.zeros([ROWS, COLUMNS], tl.float32)
     for row in range(start, stop, ROWS):
@@ -271,10 +270,7 @@ def norm_grad_apply(
     inside = (rows < count) & known[None, :]
     where = (first + rows) * channels + columns[None, :]
     place = share * total + columns
-    mean = tl.load(means + place, mask=known)
-    inverse = tl.load(inverses + place, mask=known)
-    scale = tl.load(weight + columns, mask=known)
-    shift = tl.load(bias + columns, mask=known)
+    mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
     along_bias = tl.load(bias_grads + place, mask=known)
     along_weight = tl.load(weight_grads + place, mask=known)
     values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dolb.training.norm_kernels import _rectified, _share, only_if
+from dolb.training.norm_kernels import _rectified, _share, of_columns, only_if
 
 
 @triton.jit(do_not_specialize=["height", "pad"])
@@ -68,10 +68,7 @@ def pool_forward(
     top = (first + rows) % pooled // pooled_width * 2 - 1
     left = (first + rows) % pooled_width * 2 - 1
     place = share * total + columns
-    mean = tl.load(means + place, mask=known)
-    inverse = tl.load(inverses + place, mask=known)
-    scale = tl.load(weight + columns, mask=known)
-    shift = tl.load(bias + columns, mask=known)
+    mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
     best = tl.full([ROWS, COLUMNS], float("-inf"), tl.float32)
     chosen = tl.full([ROWS, COLUMNS], 0, tl.int32)
     for tap in tl.static_range(9):
