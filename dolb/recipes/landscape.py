@@ -14,7 +14,7 @@ from dolb.training.config import LandscapeConfig, RunConfig
 SEEDS = {"paper": (0, 1, 2, 3, 4), "demo": (0, 1, 2)}
 MEASURED: dict[str, dict[str, Any]] = {
     "paper": {},
-    "demo": {"judged_examples": 96, "eigenvalue_tolerance": 0.1, "most_products": 20, "trace_probes": 3,
+    "demo": {"judged_examples": 64, "eigenvalue_tolerance": 0.1, "most_products": 20, "trace_probes": 3,
              "surface_points": 9},
 }  # fmt: skip
 
