@@ -29,17 +29,17 @@ def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, st
         holds = [sign(1 - row["high"], 1 - row["low"]) for row in rows.to_dict("records")]
         every += holds
         told.append(
-            f"Each judged over {study.READINGS[reading]}, networks of network filtered data are in a smoother landscape "
-            f"in {holds.count(True)} and in a rougher one in {holds.count(False)} of {len(holds)} comparisons; their "
+            f"Each judged over {study.READINGS[reading]}, networks of network filtered data have a smoother landscape "
+            f"in {holds.count(True)} and a rougher one in {holds.count(False)} of {len(holds)} comparisons; their "
             f"{study.NORMALIZED['normalized_eigenvalue']} is {study.ratios_in_words(rows, reading)}."
         )
     chance = 1 - CONFIDENCE
     reason = (
         f"A comparison is of one measure ({', '.join(study.NORMALIZED.values())}) at one batch size with full or with "
-        "random data: the ratio over networks of one seed, with Student's interval of its logarithm over seeds. It says "
-        f"smoother or rougher if the interval does not hold one, which chance alone brings about in {chance:.0%}. The "
-        f"claim is replicated if every comparison says smoother, and not replicated if none does and more than {chance:.0%} "
-        "say rougher."
+        "random data: the ratio over networks of one seed, with Student's interval of its logarithm over seeds. It "
+        f"says smoother or rougher if the interval does not hold one, as {chance:.0%} would by chance alone. The claim "
+        "is replicated if every comparison says smoother, and not replicated if none does and more than "
+        f"{chance:.0%} say rougher."
     )
     rougher = True not in every and every.count(False) > chance * len(every)
     return "not replicated" if rougher else outcome(*every), " ".join(told), reason

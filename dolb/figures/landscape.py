@@ -10,7 +10,7 @@ import pandas as pd
 from dolb.figures.filtered import SETS, set_colour
 from dolb.figures.style import REPORTED, picked, titled
 
-_SIZE = {"width": 120, "height": 150}
+_SIZE = {"width": 112, "height": 150}
 
 
 def _reading(words: Mapping[str, str]) -> alt.Parameter:
@@ -92,7 +92,7 @@ def curvature_ratios(
         alt.Tooltip("n:Q", title="seeds"),
     ]
     ratio = alt.X("ratio:Q", title="network filtered over the other set")
-    ratio = ratio.scale(type="log", nice=False, padding=8).axis(format="~g", grid=False)
+    ratio = ratio.scale(type="log", nice=False, padding=8).axis(format="~g", grid=False, labelOverlap="greedy")
     drawn = alt.layer(
         base.mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(
             x=alt.datum(1.0), y=alt.value(0), y2=alt.value("height"), yOffset=alt.value(0), color=alt.value(REPORTED)
@@ -152,7 +152,7 @@ def loss_surfaces(
             levels.mark_rule(strokeWidth=2, color="black", opacity=0.35),  # dark beside light: seen on every colour
             levels.mark_rule(strokeWidth=0.9, color="white").encode(tooltip=about),
         )
-        .properties(width=160, height=160)
+        .properties(width=142, height=142)
         .facet(
             column=alt.Column("set:N", title=None, sort=SETS).header(labelFontSize=12, labelFontWeight="bold"),
             row=alt.Row("panel:N", title=None, sort=sizes).header(labelFontSize=12, labelFontWeight="bold"),

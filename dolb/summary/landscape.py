@@ -80,7 +80,7 @@ def cells(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for found, group in table.groupby(CELL, sort=False):
-        logs = _logs(group["value"])
+        logs = _logs(group["value"]).to_numpy()
         n = len(logs)
         half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, n - 1) * logs.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
         bounds = dict(zip(("value", "low", "high"), np.exp(logs.mean() + np.array([0, -half, half])), strict=True))

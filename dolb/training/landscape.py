@@ -164,6 +164,8 @@ class _Survey:
             mine = [config for config in pack if held.enter_context(runs.claim(config.key))]
             ready = {config.key: ds for config in mine if (ds := self.stored(runs, config)) is not None}
             yield from ready.items()
+            if not (lacking := [config for config in mine if config.key not in ready]):
+                return
             weights: dict[str, Weights] = {}
 
             def keep_weights(run: engine.Run, epoch: int) -> None:
@@ -174,7 +176,6 @@ class _Survey:
             def late() -> bool:
                 return time.monotonic() >= deadline
 
-            lacking = [config for config in mine if config.key not in ready]
             how: dict[str, Any] = {"at_once": at_once, "step": step, "watch": keep_weights, "stop": late}
             trained = engine.train_many(lacking, self.sets[pack[0].subset], self.device, **how)
             by_key = {config.key: ds for config, ds in trained if ds is not None}
