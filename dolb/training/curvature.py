@@ -22,7 +22,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-SLICE = 1024  # examples whose graph is in memory at a time
+SLICE = 2048  # examples whose graph is in memory at a time
 _FIRST_VECTOR, _PROBES, _DIRECTIONS = range(3)  # one seed, and for each use of it a stream that knows nothing of others
 
 Product = Callable[[torch.Tensor], torch.Tensor]
@@ -65,6 +65,7 @@ class MeanLoss:
         named = {name: value.detach() for name, value in network.named_parameters()}
         self.names, self.shapes = list(named), [value.shape for value in named.values()]
         self.point = torch.cat([value.reshape(-1) for value in named.values()])
+        self._slope: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -100,6 +101,25 @@ class MeanLoss:
         for images, labels in self._slices():
             point = at.detach().clone().requires_grad_()
             yield point, F.cross_entropy(self._scores(point, images), labels, reduction="sum") / len(self)
+
+    def slopes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield for each slice a copy of the trained point, and the gradient there, to be differentiated again.
+
+        A single slice is kept with its graph, so that further products with the Hessian need not come here again.
+        """
+        if self._slope is not None:
+            yield self._slope
+            return
+        for point, loss in self.parts(self.point):
+            slope = point, torch.autograd.grad(loss, point, create_graph=True)[0]
+            if self.in_one_slice:
+                self._slope = slope
+            yield slope
+
+    @property
+    def in_one_slice(self) -> bool:
+        """Whether all examples are taken at once."""
+        return len(self) <= self.slice_size
 
     def _slices(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return zip(self.images.split(self.slice_size), self.labels.split(self.slice_size), strict=True)
@@ -139,9 +159,8 @@ def hessian_vector_product(loss: MeanLoss, vector: torch.Tensor, scale: torch.Te
     along = vector if scale is None else scale * vector
     total = torch.zeros_like(loss.point)
     with full_precision():
-        for point, value in loss.parts(loss.point):
-            (slope,) = torch.autograd.grad(value, point, create_graph=True)
-            total += torch.autograd.grad(slope, point, grad_outputs=along)[0]
+        for point, slope in loss.slopes():
+            total += torch.autograd.grad(slope, point, grad_outputs=along, retain_graph=loss.in_one_slice)[0]
     return _finite("Hessian-vector product", total if scale is None else scale * total)
 
 

@@ -29,7 +29,6 @@ from dolb.augment import DeviceImages
 from dolb.results import RunStore
 from dolb.training import engine, workers
 from dolb.training.config import LandscapeConfig
-from dolb.training.convolution import with_fast_gradients
 from dolb.training.curvature import (
     MeanLoss,
     filter_directions,
@@ -196,7 +195,6 @@ class _Survey:
         else:
             network = models.build(config.arch, self.data.num_classes, self.data.channels)
             network.load_state_dict(weights)
-            network = with_fast_gradients(network) if self.device.type == "cpu" else network
             found = measure(network.to(self.device), self.data, keep, config)
         found["landscape_seconds"] = ("run", [time.perf_counter() - begun])
         settings = [name for name in config.as_dict() if name in ds.data_vars]  # coordinates, as those of every run are

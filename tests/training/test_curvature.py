@@ -127,6 +127,13 @@ def hessian_of(require_part):
     return operator
 
 
+def test_a_product_can_be_made_again_and_with_another_vector(loss, dense):
+    whole = MeanLoss(loss.network, loss.images, loss.labels, slice_size=1000)
+    vectors = torch.from_numpy(np.random.default_rng(2).standard_normal((3, len(loss.point))))
+    for vector in (*vectors, vectors[0]):
+        torch.testing.assert_close(hessian_vector_product(whole, vector), dense @ vector)
+
+
 def test_a_product_is_that_of_curvlinops(small, hessian_of):
     network, images, labels = small
     loss = MeanLoss(network, images, labels, slice_size=40)
@@ -170,8 +177,8 @@ def test_weights_that_are_not_finite_are_a_clear_error(bad):
 
 def test_labels_that_do_not_fit_the_images_are_refused():
     network, images, labels = tiny()
-    with pytest.raises(ValueError, match="24 images, 23 labels and slices of 1024; accepted: equally many"):
-        MeanLoss(network, images, labels[:-1])
+    with pytest.raises(ValueError, match="24 images, 23 labels and slices of 8; accepted: equally many"):
+        MeanLoss(network, images, labels[:-1], slice_size=8)
 
 
 # Lanczos
