@@ -43,6 +43,9 @@ build() {
   tar -xzf "$work/horovod-$VERSION.tar.gz" -C "$work"
   sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
     "$work/horovod-$VERSION/CMakeLists.txt" "$work/horovod-$VERSION/horovod/torch/CMakeLists.txt"
+  # Python 3.12 has no distutils any more.
+  sed -i 's/from distutils.spawn import find_executable/from shutil import which as find_executable/' \
+    "$work/horovod-$VERSION/horovod/runner/js_run.py"
 
   export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1
   export HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1

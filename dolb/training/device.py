@@ -108,6 +108,11 @@ class Mark:
         """Whether the stream has come this far."""
         return self.event is None or self.event.query()
 
+    def wait(self) -> None:
+        """Wait until the stream has come this far."""
+        if self.event:
+            self.event.synchronize()
+
     def until(self, later: Mark) -> float:
         """Return the seconds from this moment to a later one."""
         return self.event.elapsed_time(later.event) / 1e3 if self.event else later.clock - self.clock

@@ -29,6 +29,7 @@ from dolb.training.device import (
     release_memory,
     resolve_device,
 )
+from dolb.training.paused import PausedRuns
 from dolb.training.run import BURST, Run
 
 __all__ = [
@@ -70,9 +71,10 @@ class _Pack:
         at_once: int | None,
         memory_limit: float,
         cap: Callable[[float], None],
+        paused: PausedRuns | None,
     ):
         self.waiting, self.data, self.device, self.step, self.at_once = iter(configs), data, device, step, at_once
-        self.limit, self.cap = memory_limit, cap
+        self.limit, self.cap, self.paused = memory_limit, cap, paused
         self.images: tuple[DeviceImages, DeviceImages] | None = None
         self.active: list[tuple[Run, Iterator[int | None]]] = []
         self.next: RunConfig | None = None
@@ -93,6 +95,13 @@ class _Pack:
         """Take out a run that has ended."""
         self.active = [(other, steps) for other, steps in self.active if other is not run]
         self.changed = True
+
+    def leave(self, run: Run, steps: Iterator[int | None]) -> None:
+        """Take out a run that has not ended, and keep where it is."""
+        self.remove(run)
+        steps.close()  # type: ignore[attr-defined]
+        if self.paused:
+            self.paused.keep(run)
 
     def _taken(self) -> Fraction:
         return sum((packing.share(run.config, self.at_once) for run, _ in self.active), Fraction())
@@ -131,6 +140,8 @@ class _Pack:
         else:
             shape = packing.shape(config)
             self.measured[shape] = max(run.reserved, self.measured.get(shape, 0))
+            if self.paused:
+                self.paused.resume(run)
             self.active.append((run, run.steps()))
             self.next, self.too_many = None, math.inf
             return True
@@ -158,6 +169,7 @@ def train_many(
     at_once: int | None = None,
     step: str | None = None,
     memory_limit: float | None = None,
+    paused: PausedRuns | None = None,
     watch: Watcher = lambda run, epoch: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
@@ -168,7 +180,8 @@ def train_many(
     ``memory_limit`` is how many bytes of a GPU may be in use, whoever uses them, at most and by default 90% of all. A
     run is started only if it fits by what earlier ones took, and waits, with a notice, where it does not after all.
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
-    ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is abandoned.
+    ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
+    ``paused`` is keeps where those are, and lets a run that it knows go on from there.
     """
     step = fastest_step(device) if step is None else step
     if step not in STEPS or (step == "graph" and device.type == "cpu"):
@@ -178,7 +191,7 @@ def train_many(
     limit = packing.DEVICE_SHARE * memory_in_use(device)[1]
     limit = limit if memory_limit is None else min(limit, memory_limit)
     with memory_cap(device) as cap:
-        pack = _Pack(configs, data, device, step, at_once, limit, cap)
+        pack = _Pack(configs, data, device, step, at_once, limit, cap, paused)
         while True:
             pack.fill(stop)
             if not pack.active:
@@ -186,9 +199,11 @@ def train_many(
                     yield pack.next, None
                 return
             for run, steps in list(pack.active):
+                if stop() and len(run.measured) < run.config.epochs:
+                    pack.leave(run, steps)
+                    yield run.config, None
+                    continue
                 try:
-                    if stop() and len(run.measured) < run.config.epochs:
-                        raise RunAbandoned
                     epoch = next(steps)
                     if epoch is not None:
                         run.neighbours.append(len(pack.active))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import math
 import resource
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
+
+_PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours")
 
 
 class Run:
@@ -81,6 +83,8 @@ class Run:
         self.measured: list[tuple[float, float, float]] = []  # per epoch: train loss, test loss, test accuracy
         self.train_seconds = self.eval_seconds = 0.0
         self.neighbours: list[int] = []  # runs on the device after each epoch
+        self.epoch = self.launched = 0  # the epoch that is being enqueued, and how many of its steps have been
+        self._unread: list[tuple[list[Mark], torch.Tensor]] = []  # epochs that are enqueued but not yet measured
         if self.stream:  # from here on it needs no more: its first steps and its evaluation have been done
             self._prepare()
             self.memory = torch.cuda.max_memory_allocated(device) - used
@@ -182,34 +186,51 @@ class Run:
                 self.stream.synchronize()
 
     def _epochs(self) -> Iterator[int | None]:
-        pending: list[tuple[list[Mark], torch.Tensor]] = []
-        bursts: list[Mark] = []
-        for epoch in range(self.config.epochs):
+        while self.epoch < self.config.epochs and not self.diverged:
             with self._on_stream():
-                self._load_draws(epoch)
-                marks = [Mark(self.device)]
-            for size, repeats in self.batches:
-                for start in range(0, repeats, BURST):
-                    bursts.append(self._launch(size, min(BURST, repeats - start)))
-                    while len(bursts) > 2:
-                        if bursts[0].passed():
-                            bursts.pop(0)
-                        else:
-                            yield None
-            marks += [bursts[-1], self._launch(0)]
+                self._load_draws(self.epoch)
+            marks = yield from self._train_epoch()
+            marks.append(self._launch(0))
             with self._on_stream():
                 outcome = torch.empty(3, dtype=torch.float64, pin_memory=self.stream is not None)
                 outcome.copy_(self.outcome, non_blocking=True)
                 marks.append(Mark(self.device))
-            pending.append((marks, outcome))
+            self._unread.append((marks, outcome))
+            self.epoch, self.launched = self.epoch + 1, 0
             # On CUDA the next epoch is enqueued before this one is read, so that the device never waits for the host.
-            while len(pending) > (1 if self.stream and epoch + 1 < self.config.epochs else 0):
-                while not pending[0][0][-1].passed():
+            while len(self._unread) > (1 if self.stream and self.epoch < self.config.epochs else 0):
+                while not self._unread[0][0][-1].passed():
                     yield None
-                self._read(*pending.pop(0))
+                self._read(*self._unread.pop(0))
                 yield len(self.measured)
                 if self.diverged:
-                    return
+                    break
+
+    def _train_epoch(self) -> Generator[int | None, None, list[Mark]]:
+        """Enqueue the steps that the epoch lacks, a few bursts ahead; return the marks of its begin and end."""
+        with self._on_stream():
+            first = last = Mark(self.device)
+        waiting: list[Mark] = []
+        before = 0  # steps of the epoch of earlier batch sizes
+        try:
+            for size, repeats in self.batches:
+                while self.launched < before + repeats:
+                    burst = min(BURST if self.stream else 1, before + repeats - self.launched)
+                    last = self._launch(size, burst)
+                    self.launched += burst
+                    waiting.append(last)
+                    yield None
+                    while len(waiting) > 2:
+                        if waiting[0].passed():
+                            waiting.pop(0)
+                        else:
+                            yield None
+                before += repeats
+        except GeneratorExit:
+            last.wait()
+            self.train_seconds += first.until(last)
+            raise
+        return [first, last]
 
     def _launch(self, name: int, repeats: int = 1) -> Mark:
         """Enqueue steps of one batch size, or the evaluation (0), and mark their end."""
@@ -228,6 +249,31 @@ class Run:
         self.measured.append((train_loss, test_loss, accuracy))
         self.train_seconds += marks[0].until(marks[1])
         self.eval_seconds += marks[1].until(marks[2])
+
+    # -- leaving off and going on ------------------------------------------------------------------------------------
+
+    def pause(self) -> dict[str, Any]:
+        """Return where a run is whose steps were closed, on the host: what ``resume`` needs."""
+        while self._unread:
+            self._read(*self._unread.pop(0))
+        return {
+            "provenance": self._provenance(),
+            "tensors": [tensor.detach().to("cpu", copy=True) for tensor in self._state()],
+            **{name: getattr(self, name) for name in _PROGRESS},
+        }
+
+    def resume(self, paused: Mapping[str, Any]) -> bool:
+        """Go on from where a run of this config was paused; False if that was another program, device or data."""
+        if paused["provenance"] != self._provenance():
+            return False
+        if len(self._state()) < len(paused["tensors"]):
+            self._step(self.batches[0][0])  # the first step makes the momenta
+        with self._on_stream(), torch.no_grad():
+            for tensor, value in zip(self._state(), paused["tensors"], strict=True):
+                tensor.copy_(value)
+        for name in _PROGRESS:
+            setattr(self, name, paused[name])
+        return True
 
     @property
     def diverged(self) -> bool:
@@ -254,15 +300,18 @@ class Run:
             "parameters": sum(p.numel() for p in self.network.parameters()),
             "training_examples": self.count,
             "test_examples": len(self.data.test_labels),
-            **results.provenance(
-                torch_version=str(torch.__version__),
-                device=device_name(self.device),
-                engine=self.step,
-                data_fingerprint=self.data.fingerprint,
-            ),
+            **self._provenance(),
         }
         names = ("train_loss", "test_loss", "test_accuracy")
         return results.run_dataset(run, {**dict(zip(names, rows.T, strict=True)), "learning_rate": rates})
+
+    def _provenance(self) -> dict[str, Any]:
+        return results.provenance(
+            torch_version=str(torch.__version__),
+            device=device_name(self.device),
+            engine=self.step,
+            data_fingerprint=self.data.fingerprint,
+        )
 
 
 def _program(step: str, network: torch.nn.Module, config: RunConfig) -> EagerNetwork | FusedNetwork:

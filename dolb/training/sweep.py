@@ -2,16 +2,20 @@
 
 A sweep may be killed and started again, stopped by a time limit, or run by several processes on one store: what is
 finished is found by its key and never done twice. The store is all there is to it: on another machine, with the store
-copied there in any state, the same call goes on.
+copied there in any state, the same call goes on. A time limit, Ctrl-C and SIGTERM, which Slurm sends before it kills,
+also leave the unfinished runs in the store, and they go on from their last step.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -22,6 +26,7 @@ from dolb import results
 from dolb.results import RunStore
 from dolb.training import engine, packing, workers
 from dolb.training.config import RunConfig
+from dolb.training.paused import PausedRuns
 
 POLL_SECONDS = 0.5
 
@@ -59,8 +64,8 @@ def sweep(
     step
         One of ``engine.STEPS``, by default the device's fastest.
     time_limit
-        Seconds after which the sweep stops by itself. A run that cannot end in time is put back at once. What is
-        unfinished is counted in the Dataset's attribute ``unfinished``; a later call goes on from there.
+        Seconds after which the sweep stops by itself. What is unfinished is counted in the Dataset's attribute
+        ``unfinished``; a later call goes on from there, in the middle of a run too.
     """
     for name, value in (("at_once", at_once), ("memory_limit", memory_limit)):
         if value is not None and value < 1:
@@ -99,15 +104,22 @@ def sweep(
                 lacked = [config for _, lacking in todo for config in lacking]
                 lacks = {"configs": lacked, "time_limit": time_limit}
                 stack.enter_context(workers.helping(helpers, sweep, {**lacks, **orders}))
+        interrupted = stack.enter_context(_interrupts())
+
+        def ends() -> bool:
+            return interrupted() or (deadline is not None and time.monotonic() >= deadline)
+
         for data, lacking in todo:
             pack = at_once if where.type == "cuda" else 1
-            done = _fill(runs, lacking, data, where, pack, step, memory_limit, deadline, bar)
+            done = _fill(runs, lacking, data, where, pack, step, memory_limit, ends, bar)
             found |= {ds["key"].item(): ds for ds in done}
         for key in wanted.keys() - found.keys():  # what others ended as time ran out
             if (ds := runs.get(key)) is not None:
                 found[key] = ds
     if not found:
-        raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} runs did")
+        raise TimeoutError(
+            f"the time limit of {time_limit:g} s ended before any of {len(wanted)} runs did; a later call goes on"
+        )
     merged = results.merge(found[key] for key in wanted if key in found)
     merged.attrs["unfinished"] = len(wanted) - len(found)
     return merged
@@ -128,26 +140,20 @@ def _fill(
     at_once: int | None,
     step: str | None,
     memory_limit: float | None,
-    deadline: float | None,
+    ends: Callable[[], bool],
     bar: _ProgressBar,
 ) -> list[xr.Dataset]:
     """Train what is lacking, leave to other processes what they hold, and take over what they leave."""
     done: list[xr.Dataset] = []
-    hopeless: set[tuple[str, int, int]] = set()  # shapes of runs that were put back for lack of time
+    paused = PausedRuns(runs.folder / "paused")
 
-    def late() -> bool:
-        return deadline is not None and time.monotonic() >= deadline
+    began: set[str] = set()
 
     def watch(run: engine.Run, epoch: int) -> None:
-        config = run.config
-        bar.epoch_done(config)
-        if deadline is None or epoch == config.epochs:
-            return
-        left = (run.train_seconds + run.eval_seconds) / epoch * (config.epochs - epoch)
-        if late() or time.monotonic() + left > deadline:
-            hopeless.add(_shape(config))
-            bar.put_back(config, epoch)
-            raise engine.RunAbandoned
+        if run.config.key not in began:
+            began.add(run.config.key)
+            bar.went_on(epoch - 1)
+        bar.epoch_done(run.config)
 
     waiting = packing.in_packs(lacking)
     claims: dict[str, contextlib.ExitStack] = {}
@@ -155,8 +161,8 @@ def _fill(
     def claimed() -> Iterator[RunConfig]:
         """Hand out configs as places fall free, each only if nobody else has it or has done it by now."""
         for config in list(waiting):
-            if late() or _shape(config) in hopeless:
-                continue
+            if ends():
+                return
             stack = contextlib.ExitStack()
             if not stack.enter_context(runs.claim(config.key)):
                 stack.close()
@@ -164,6 +170,7 @@ def _fill(
             waiting.remove(config)
             if (by_others := runs.get(config.key, data.fingerprint)) is not None:
                 stack.close()
+                paused.drop(config.key)
                 done.append(by_others)
                 bar.skip([config])
                 continue
@@ -171,17 +178,18 @@ def _fill(
             yield config
 
     try:
-        while waiting and not late():
+        while waiting and not ends():
             before = len(waiting)
             ended = engine.train_many(
-                claimed(), data, device, at_once=at_once, step=step, memory_limit=memory_limit, watch=watch, stop=late
-            )
+                claimed(), data, device, at_once=at_once, step=step, memory_limit=memory_limit, paused=paused,
+                watch=watch, stop=ends,
+            )  # fmt: skip
             for config, ds in ended:
                 if ds is not None:
                     runs.put(ds)
+                    paused.drop(config.key)
                     done.append(ds)
                 claims.pop(config.key).close()
-            waiting = [config for config in waiting if _shape(config) not in hopeless]
             if waiting and len(waiting) == before:
                 time.sleep(POLL_SECONDS)  # others hold the rest
     finally:
@@ -190,8 +198,26 @@ def _fill(
     return done
 
 
-def _shape(config: RunConfig) -> tuple[str, int, int]:
-    return config.arch, config.batch_size, config.epochs
+@contextlib.contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Yield what says whether Ctrl-C or SIGTERM came, which take effect only after the block; a second one at once."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield lambda: False
+        return
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        signal.signal(number, before[number])
+
+    before: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 class _ProgressBar:
@@ -211,15 +237,17 @@ class _ProgressBar:
         """Take finished runs out of the total, so that the time left is that of the work left."""
         self._shorten(sum(config.epochs for config in configs))
 
+    def went_on(self, epochs: int) -> None:
+        """Take out the epochs that a run had done before it was paused."""
+        self._shorten(epochs)
+
     def epoch_done(self, config: RunConfig) -> None:
         self._bar.set_postfix_str(f"{config.arch} batch {config.batch_size} rate {config.lr:g}", refresh=False)
         self._bar.update()
 
-    def put_back(self, config: RunConfig, epoch: int) -> None:
-        self._shorten(config.epochs)
-        self._bar.update(-epoch)
-
     def _shorten(self, epochs: int) -> None:
+        if not epochs:
+            return
         self._total -= epochs
         self._bar.total = self._total
         self._bar.refresh()

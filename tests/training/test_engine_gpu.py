@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 from dolb import data
 from dolb.data import ImageData
 from dolb.training import engine, packing
 from dolb.training.config import RunConfig
 from dolb.training.device import DeviceMemoryError, memory_in_use, release_memory
+from dolb.training.paused import PausedRuns
 from dolb.training.sweep import sweep
 
 pytestmark = [
@@ -68,6 +72,25 @@ def test_packed_runs_equal_the_same_runs_alone(images, precision):
     for run, ds in packed.items():
         for name in ("train_loss", "test_loss", "test_accuracy", "learning_rate"):
             np.testing.assert_array_equal(ds[name], alone[run.key][name], err_msg=name)
+
+
+@pytest.mark.parametrize("step", ["fused", "graph", "eager"])
+def test_stopped_runs_go_on_to_the_same_bits(images, tmp_path, step):
+    configs = [config(batch_size=8), config(batch_size=96, bn_workers=4, precision="bf16")]
+    whole = dict(engine.train_many(configs, images, torch.device("cuda"), step=step))
+    ended: dict[str, xr.Dataset] = {}
+    for _ in range(200):
+        rest, turns = [run for run in configs if run.key not in ended], count()
+        packed = engine.train_many(
+            rest, images, CUDA, step=step, paused=PausedRuns(tmp_path), stop=lambda turns=turns: next(turns) > 300
+        )
+        ended |= {run.key: ds for run, ds in packed if ds is not None}
+        if len(ended) == 2:
+            break
+    assert list(tmp_path.iterdir())  # they were stopped
+    for run, ds in whole.items():
+        for name in ("train_loss", "test_loss", "test_accuracy", "learning_rate"):
+            np.testing.assert_array_equal(ended[run.key][name], ds[name], err_msg=name)
 
 
 def test_the_gpu_follows_the_cpu(images, monkeypatch):
