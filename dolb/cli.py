@@ -222,6 +222,8 @@ def _train(
     """Make maps and masks, or train runs after making the masks that they need."""
     from dolb import pipeline  # late, so that other commands do not wait for torch
     from dolb.filtering.config import FilterConfig
+    from dolb.training import landscape
+    from dolb.training.config import LandscapeConfig
     from dolb.training.sweep import sweep as train_all
 
     def left() -> float | None:
@@ -231,11 +233,13 @@ def _train(
     if isinstance(configs[0], FilterConfig):
         return pipeline.make(configs, networks, time_limit=left(), **work)
     subsets = None
-    if any(config.subset != "full" for config in configs):
+    if any(set(config.subsets) != {"full"} for config in configs):
         masks = pipeline.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
         if masks.attrs["unfinished"]:
             return masks
         subsets = pipeline.subsets(masks)
+        if isinstance(configs[0], LandscapeConfig):
+            return landscape.measure_all(configs, subsets=subsets, time_limit=left(), **how, **work)
         configs = recipes.configs(slug, scale, kept=pipeline.kept(masks), **changes)
     return train_all(configs, subsets=subsets, time_limit=left(), **how, **work)
 

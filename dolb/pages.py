@@ -118,6 +118,7 @@ def schema() -> str:
         "benchmark": "benchmarks",
         "scaling": "data-parallel training",
         "filter": "maps and masks",
+        "landscape": "loss landscapes",
     }
     groups: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for name, variable in results.SCHEMA.items():

@@ -21,7 +21,7 @@ class Variable:
     kind: str  # "text", "int", "float" or "bool"
     meaning: str
     unit: str = ""
-    role: str = "measured"  # "config", "measured", "provenance", "benchmark", "scaling" or "filter"
+    role: str = "measured"  # "config", "measured", "provenance", "benchmark", "scaling", "filter", "landscape"
 
 
 def _on(dims: tuple[str, ...], role: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Variable]:
@@ -156,6 +156,50 @@ SCHEMA: dict[str, Variable] = {
         },
     ),
     **_on(
+        ("run",),
+        "landscape",
+        {
+            "judged_on": ("text", "sets over which the loss is taken, with commas"),
+            "judged_examples": ("int", "examples of each set over which the loss is taken", "examples"),
+            "eigenvalue_tolerance": ("float", "Lanczos ends when the bound on the error is this part of an eigenvalue"),
+            "most_products": ("int", "Lanczos: products with the Hessian at most"),
+            "trace_probes": ("int", "random vectors by which a trace is estimated"),
+            "sharpness_radius": ("float", "distance from the trained weights within which the loss may rise"),
+            "ascent_steps": ("int", "steps along the gradient that look for the largest rise"),
+            "surface_points": ("int", "points of the loss surface along each direction"),
+            "surface_reach": ("float", "largest alpha and beta of the loss surface"),
+            "weight_norm": ("float", "length of all filters together, batch norm and biases left out"),
+            "landscape_seconds": ("float", "wall-clock time of measuring the landscape", "s"),
+        },
+    ),
+    **_on(("loss_over",), "landscape", {"loss_over": ("text", "kind of set over which the loss is taken")}),
+    **_on(
+        ("run", "loss_over"),
+        "landscape",
+        {
+            "judged_loss": ("float", "mean loss at the trained weights, images as they are", "nats"),
+            "gradient_norm": ("float", "length of its gradient"),
+            "top_eigenvalue": ("float", "largest eigenvalue of its Hessian"),
+            "top_eigenvalue_error": ("float", "bound on the error of that"),
+            "hessian_trace": ("float", "trace of its Hessian, estimated"),
+            "hessian_trace_error": ("float", "standard error of that over the probes"),
+            "sharpness": ("float", "largest rise of the loss found within the radius", "nats"),
+            "normalized_eigenvalue": ("float", "top_eigenvalue where every filter has length one"),
+            "normalized_eigenvalue_error": ("float", "bound on the error of that"),
+            "normalized_trace": ("float", "hessian_trace where every filter has length one"),
+            "normalized_trace_error": ("float", "standard error of that over the probes"),
+            "normalized_sharpness": ("float", "sharpness where every filter has length one", "nats"),
+        },
+    ),
+    **_on(
+        ("run", "loss_over", "alpha", "beta"),
+        "landscape",
+        {
+            "surface_loss": ("float", "mean loss alpha along one and beta along another direction", "nats"),
+            "surface_accuracy": ("float", "share of the examples classified correctly there, 0 to 1"),
+        },
+    ),
+    **_on(
         ("run", "worker", "step"),
         "measured",
         {"rank_step_seconds": ("float", "wall-clock time of one step on one rank", "s")},
@@ -198,7 +242,7 @@ SCHEMA: dict[str, Variable] = {
 }
 
 # Dimensions whose entries have numbers of their own, rather than a name of the schema.
-NUMBERED = ("epoch", "worker", "step")
+NUMBERED = ("epoch", "worker", "step", "alpha", "beta")
 
 # Recorded only from some version on: a file without them is valid.
 OPTIONAL = ("peak_host_memory_bytes",)
@@ -211,12 +255,13 @@ REQUIRED: dict[str, tuple[str, ...]] = {
         name
         for name, variable in SCHEMA.items()
         if variable.dims in (("run",), ("run", "epoch"))
-        and variable.role not in ("benchmark", "scaling", "filter")
+        and variable.role not in ("benchmark", "scaling", "filter", "landscape")
         and name not in OPTIONAL
     ),
     "benchmark": ("program", "repeat", "arch", "batch_size", "precision", "images_per_second", *_PROVENANCE),
     "library": ("ranks", "arch", "batch_size", "images_per_second", *_PROVENANCE),
     "example": ("label",),
+    "loss_over": tuple(name for name, variable in SCHEMA.items() if variable.role == "landscape"),
     "event": ("rank", "lane", "name", "start_us", "end_us"),
 }
 # Names over `example` that a file with several maps or masks has for each of them, over `run` and `example`.

@@ -10,6 +10,7 @@ import urllib.request
 import nbformat
 import numpy as np
 import pytest
+from made_landscapes import made_landscape
 from made_runs import made_run
 from typer.testing import CliRunner
 
@@ -105,6 +106,27 @@ def test_publishing_merges_runs_into_the_results_and_refuses_demo_runs(tmp_path,
 
 def test_publishing_an_empty_store_says_how_to_fill_it(tmp_path):
     assert "dolb sweep batch-size" in dolb("publish", "batch-size", "--store", tmp_path, code=2)
+
+
+def test_publishing_keeps_landscapes_whole(tmp_path, monkeypatch):
+    for folder in ("notebooks", "results"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
+    monkeypatch.chdir(tmp_path)
+    store = results.RunStore(tmp_path / "store")
+    for seed in (0, 1):
+        store.put(made_landscape(lambda over: 2.0, data="cifar10", arch="resnet18", seed=seed))
+    assert "2 runs, 2 of them new" in dolb("publish", "loss-landscape", "--store", store.folder)
+    ds = results.load(tmp_path / "results" / "loss-landscape.nc")
+    assert ds["surface_loss"].sizes == {"run": 2, "loss_over": 3, "alpha": 5, "beta": 5}
+    assert (ds["top_eigenvalue"] == 2).all()
+
+
+@pytest.mark.slow
+def test_a_sweep_of_landscapes_makes_the_masks_that_networks_are_judged_over(tmp_path):
+    narrow = ["--sets", "full", "--batch-sizes", "64", "--seeds", "1", "--epochs", "1", "--store", tmp_path]
+    assert "1 runs are in" in dolb("sweep", "loss-landscape", *narrow)
+    assert "1 runs, 1 in" in dolb("sweep", "loss-landscape", *narrow, "--dry-run")
 
 
 @pytest.mark.slow

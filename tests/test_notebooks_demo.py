@@ -9,7 +9,7 @@ import pytest
 
 from dolb import publish
 
-SLUGS = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch")
+SLUGS = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch", "06-loss-landscape")
 
 
 @pytest.fixture(scope="module")

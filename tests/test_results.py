@@ -14,7 +14,7 @@ import xarray as xr
 
 from dolb import results
 from dolb.results import RunStore, SchemaError, StoreError
-from dolb.training.config import RunConfig
+from dolb.training.config import LandscapeConfig, RunConfig
 
 BLANKS = {"text": "something", "int": 1, "float": 0.5, "bool": False}
 
@@ -95,6 +95,16 @@ def test_a_run_without_any_accuracy_is_refused():
 
 def test_every_config_field_is_a_name_of_the_schema():
     assert set(RunConfig().as_dict()) <= {n for n, variable in results.SCHEMA.items() if variable.role == "config"}
+
+
+def test_every_setting_of_a_landscape_is_a_name_of_the_schema():
+    assert set(LandscapeConfig().as_dict()) <= set(results.SCHEMA)
+
+
+def test_a_run_needs_no_landscape_and_a_landscape_needs_all_of_it():
+    results.validate(finished())
+    with pytest.raises(SchemaError, match=r"top_eigenvalue is missing \(a Dataset with 'loss_over' needs it\)"):
+        results.validate(finished().assign_coords(loss_over=["full"]))
 
 
 # Saving and loading

@@ -14,7 +14,7 @@ from typing import Any
 import xarray as xr
 import yaml
 
-from dolb.claims import batch_size, ddp_vs_horovod, filtered, noise, step_timeline
+from dolb.claims import batch_size, ddp_vs_horovod, filtered, landscape, noise, step_timeline
 from dolb.claims.claim import OUTCOMES, Claim, Judge, Verdict
 
 __all__ = [
@@ -26,6 +26,7 @@ JUDGES: dict[str, Judge] = {
     **batch_size.JUDGES,
     **noise.JUDGES,
     **filtered.JUDGES,
+    **landscape.JUDGES,
     **ddp_vs_horovod.JUDGES,
     **step_timeline.JUDGES,
 }

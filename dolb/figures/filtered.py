@@ -20,7 +20,8 @@ _COLOUR = dict(
 )
 
 
-def _set_colour(names: Iterable[str], field: str = "set", title: str = "training set (click)") -> alt.Color:
+def set_colour(names: Iterable[str], field: str = "set", title: str = "training set (click)") -> alt.Color:
+    """Return the colour of each training set, with a legend to click."""
     known = [name for name in SETS if name in set(names)]
     return alt.Color(f"{field}:N", title=title, legend=ABOVE, sort=known).scale(
         domain=known, range=[_COLOUR[name] for name in known]
@@ -70,7 +71,7 @@ def accuracy_by_decay(
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
     beside = alt.XOffset("set:N", sort=SETS).scale(paddingOuter=0.3)
     base = alt.Chart(table).encode(
-        x=x, xOffset=beside, color=_set_colour(cells["set"]), opacity=picked(chosen)
+        x=x, xOffset=beside, color=set_colour(cells["set"]), opacity=picked(chosen)
     )  # fmt: skip
     ours, theirs = (base.transform_filter(f"datum.what {sign} ''") for sign in ("===", "!=="))
     layers = [
@@ -96,7 +97,7 @@ def accuracy_by_set(
     chosen, equal = alt.selection_point(fields=["set"], bind="legend"), _equal()
     x = batch_size_axis(cells["batch_size"])
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    colour = _set_colour(cells["set"])
+    colour = set_colour(cells["set"])
     base = alt.Chart(cells).transform_filter("datum.equal === equal").encode(x=x, color=colour, opacity=picked(chosen))
     layers = [
         base.mark_line(strokeWidth=2).encode(y=y).add_params(chosen, equal),
@@ -119,7 +120,7 @@ def gains(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pan
     base = alt.Chart(table).transform_filter("datum.equal === equal").encode(
         x=alt.X("batch_size:O", title="global batch size", sort=sizes).axis(labelAngle=-45),
         xOffset=alt.XOffset("other:N", sort=SETS).scale(paddingOuter=0.3),
-        color=_set_colour(table["other"], "other", "compared with (click)"),
+        color=set_colour(table["other"], "other", "compared with (click)"),
         opacity=picked(chosen),
     )  # fmt: skip
     tooltip = [

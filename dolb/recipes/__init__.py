@@ -26,11 +26,12 @@ from dolb.recipes.filtered import (
     rate,
     rates_in_words,
 )
+from dolb.recipes.landscape import loss_landscape
 
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "ddp_vs_horovod",
-    "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "masks", "masks_of", "networks", "noise",
-    "rate", "rates_in_words", "require", "step_timeline",
+    "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "loss_landscape", "masks", "masks_of",
+    "networks", "noise", "rate", "rates_in_words", "require", "step_timeline",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -42,6 +43,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "noise": noise,
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
+    "loss-landscape": loss_landscape,
     "fidelity": fidelity,
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,

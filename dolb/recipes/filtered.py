@@ -158,9 +158,9 @@ def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
 
 
 def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
-    """Return the masks that these runs are trained on, each after the one whose size it has."""
+    """Return the masks that these runs are trained on or judged over, each after the one whose size it has."""
     named = {one.subset: one for seed in sorted({run.seed for run in runs}) for one in masks(scale, seed).values()}
-    wanted = {run.subset for run in runs}
+    wanted = {name for run in runs for name in run.subsets}
     network = masks(scale)["network"]
     return [network, *(one for name, one in named.items() if name in wanted and one != network)]
 

@@ -1,4 +1,4 @@
-"""What one training run is: a frozen record whose key names its result."""
+"""What one training run is, and one whose loss landscape is measured: a frozen record whose key names its result."""
 
 from __future__ import annotations
 
@@ -58,6 +58,58 @@ class RunConfig(Keyed):
             raise ValueError(f"warmup_epochs ({self.warmup_epochs:g}) must not exceed epochs ({self.epochs})")
         if self.bn_workers > self.batch_size:
             raise ValueError(f"bn_workers ({self.bn_workers}) must not exceed batch_size ({self.batch_size})")
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """The names of the sets of examples that the run needs."""
+        return (self.subset,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandscapeConfig(RunConfig):
+    """A training run, and how the loss landscape around its trained weights is measured.
+
+    The seed is also that of the examples, of the first vector and the probes, and of the directions of the surface.
+    """
+
+    judged_on: str = "full"  # the sets over which the loss is taken, with commas
+    judged_examples: int = 2048  # of each set
+    eigenvalue_tolerance: float = 0.01
+    most_products: int = 40  # with the Hessian, for one eigenvalue
+    trace_probes: int = 8
+    sharpness_radius: float = 0.05
+    ascent_steps: int = 1
+    surface_points: int = 17  # along each direction
+    surface_reach: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        super().__post_init__()
+        self.refuse_below(1, "judged_examples", "most_products", "ascent_steps")
+        self.refuse_below(2, "trace_probes")
+        for name in ("eigenvalue_tolerance", "sharpness_radius", "surface_reach"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.surface_points < 3 or self.surface_points % 2 == 0:
+            raise ValueError(
+                f"surface_points must be odd, so that the trained weights are one, and 3 or more, got "
+                f"{self.surface_points}"
+            )
+        kinds = [name.split("-")[0] for name in self.judged]
+        if "full" not in kinds or len(set(kinds)) != len(kinds):
+            raise ValueError(
+                f"judged_on is {self.judged_on!r}; accepted: names of sets with commas, full and one of each other kind"
+            )
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The names of the sets over which the loss is taken."""
+        return tuple(self.judged_on.split(","))
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """The names of the sets of examples that training and measuring need."""
+        return (self.subset, *self.judged)
 
 
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float}

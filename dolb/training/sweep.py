@@ -102,7 +102,8 @@ def sweep(
                 helpers = min(at_once or workers.CORES, sum(len(lacking) for _, lacking in todo)) - 1
                 orders = {"store": store, "device": "cpu", "data_dir": data_dir, "subsets": subsets}
                 lacked = [config for _, lacking in todo for config in lacking]
-                stack.enter_context(workers.helping(helpers, {"configs": lacked, "time_limit": time_limit, **orders}))
+                lacks = {"configs": lacked, "time_limit": time_limit}
+                stack.enter_context(workers.helping(helpers, sweep, {**lacks, **orders}))
         interrupted = stack.enter_context(_interrupts())
 
         def ends() -> bool:

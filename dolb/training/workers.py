@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,8 +32,8 @@ def one_thread() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def helping(count: int, arguments: dict[str, Any]) -> Iterator[None]:
-    """Keep ``count`` processes meanwhile that call ``sweep(**arguments)``; they end with the block or this process."""
+def helping(count: int, work: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[None]:
+    """Keep ``count`` processes meanwhile that call ``work(**arguments)``; they end with the block or this process."""
     command = [sys.executable, "-m", "dolb.training.workers"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     workers = [
@@ -46,7 +46,7 @@ def helping(count: int, arguments: dict[str, Any]) -> Iterator[None]:
         for worker in workers:
             assert worker.stdin
             with contextlib.suppress(BrokenPipeError):
-                pickle.dump(arguments, worker.stdin)
+                pickle.dump((work, arguments), worker.stdin)
                 worker.stdin.flush()
         yield
     finally:
@@ -62,8 +62,6 @@ def _leave_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    from dolb.training.sweep import sweep
-
-    arguments = pickle.load(sys.stdin.buffer)
+    work, arguments = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    sweep(**arguments, at_once=1, progress=False)
+    work(**arguments, at_once=1, progress=False)

@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError, dataclass, fields
 import numpy as np
 import pytest
 
-from dolb.training.config import RunConfig
+from dolb.training.config import LandscapeConfig, RunConfig
 
 CHANGES = {"arch": "smallnet-8", "lr": 0.5, "batch_size": 32, "seed": 3}
 
@@ -128,3 +128,35 @@ def test_an_unknown_network_is_answered_with_the_closest():
         ValueError, match=r"'resnet-18' is not known \(did you mean 'resnet18'\?\); accepted: smallnet-4"
     ):
         RunConfig(arch="resnet-18")
+
+
+# Landscapes
+
+
+def test_a_run_whose_landscape_is_measured_needs_the_sets_it_is_judged_over():
+    assert RunConfig(subset="network-a-1").subsets == ("network-a-1",)
+    one = LandscapeConfig(subset="network-a-1", judged_on="full,network-a-1,random-a-2")
+    assert one.subsets == ("network-a-1", "full", "network-a-1", "random-a-2")
+
+
+def test_how_a_landscape_is_measured_is_part_of_the_key():
+    assert LandscapeConfig(**CHANGES).key == RunConfig(**CHANGES).key
+    assert LandscapeConfig(**CHANGES, trace_probes=9).key != LandscapeConfig(**CHANGES).key
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"judged_on": "network-a-1"}, "judged_on is 'network-a-1'; accepted: .* full and one of each other kind"),
+        ({"judged_on": "full,random-a-1,random-a-2"}, "one of each other kind"),
+        ({"judged_examples": 0}, "judged_examples must be at least 1, got 0"),
+        ({"trace_probes": 1}, "trace_probes must be at least 2, got 1"),
+        ({"sharpness_radius": 0.0}, "sharpness_radius must be positive, got 0.0"),
+        ({"surface_points": 8}, "surface_points must be odd, .* got 8"),
+        ({"surface_points": 1}, "3 or more, got 1"),
+        ({"lr": -1.0}, "lr must be positive"),
+    ],
+)
+def test_a_landscape_that_cannot_be_measured_is_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        LandscapeConfig(**changes)

@@ -1,0 +1,50 @@
+"""Loss landscapes: the runs on full, network filtered and random data at two batch sizes, and what is measured.
+
+Training is that of the experiments on filtering, run for run. Every network is judged over the same three sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dolb.recipes.filtered import MAIN_SETS, STUDIES, filtered_large_batch, filtered_small_batch, masks
+from dolb.training.config import LandscapeConfig, RunConfig
+
+SEEDS = {"paper": (0, 1, 2, 3, 4), "demo": (0, 1, 2)}
+MEASURED: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "demo": {"judged_examples": 64, "eigenvalue_tolerance": 0.1, "most_products": 20, "trace_probes": 3,
+             "surface_points": 9},
+}  # fmt: skip
+
+
+def loss_landscape(
+    scale: str,
+    *,
+    sets: Sequence[str] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[LandscapeConfig]:
+    """Return the runs whose landscapes are measured, at the two batch sizes for which the recipe was tuned.
+
+    Above the smaller of these a batch is the work of eight workers, as in the experiment on large batches.
+    """
+    study = STUDIES[scale]
+    (small, _), (large, _) = study.tuned
+    same: dict[str, Any] = {"sets": sets or MAIN_SETS, "seeds": seeds or SEEDS[scale], "epochs": epochs}
+    runs: list[RunConfig] = []
+    for size in batch_sizes or (small, large):
+        if size <= small:
+            runs += filtered_small_batch(scale, batch_sizes=[size], weight_decays=[study.weight_decay], **same)
+        else:
+            runs += filtered_large_batch(scale, batch_sizes=[size], **same)
+    return [_judged(scale, run) for run in runs]
+
+
+def _judged(scale: str, run: RunConfig) -> LandscapeConfig:
+    """Return a run with how its landscape is measured: over full data, and the two masks of its seed."""
+    known = masks(scale, run.seed)
+    over = ",".join(["full", *(known[name].subset for name in MAIN_SETS if name != "full")])
+    return LandscapeConfig(**run.as_dict() | MEASURED[scale] | {"experiment": "loss-landscape", "judged_on": over})

@@ -1,0 +1,263 @@
+"""Loss landscapes of networks that are trained here: train, measure around the trained weights, keep in the store.
+
+What is compared must be alike. Every network is judged over the same sets: all of the data, and what each mask keeps.
+Over its own set it shows the loss that training saw; over a common set only the weights differ, not the examples. The
+examples of a set are the first of one random order that are in it, so those of two sets are nearly the same, and for
+networks of one seed they are the same. Images are as they are, without augmentation, and the loss is the cross-entropy
+alone, without weight decay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import nn
+from tqdm.auto import tqdm
+
+from dolb import data as datasets
+from dolb import models, results
+from dolb.augment import DeviceImages
+from dolb.results import RunStore
+from dolb.training import engine, workers
+from dolb.training.config import LandscapeConfig
+from dolb.training.curvature import (
+    MeanLoss,
+    filter_directions,
+    filter_norms,
+    hessian_vector_product,
+    hutchinson_trace,
+    lanczos,
+    loss_surface,
+    sharpness,
+)
+from dolb.training.device import release_memory, resolve_device
+from dolb.training.sweep import POLL_SECONDS
+
+_BY_SET = [name for name, variable in results.SCHEMA.items() if variable.dims == ("run", "loss_over")]
+_SURFACES = ("surface_loss", "surface_accuracy")
+Weights = Mapping[str, torch.Tensor]
+
+
+def measure_all(
+    configs: Sequence[LandscapeConfig],
+    *,
+    store: str | Path | None = None,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    subsets: Mapping[str, np.ndarray] | None = None,
+    at_once: int | None = None,
+    step: str | None = None,
+    time_limit: float | None = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Return runs with their loss landscapes as one Dataset, training and measuring those that the store lacks.
+
+    Parameters
+    ----------
+    configs
+        The runs, all of one data set.
+    store
+        Folder of finished runs. Without one, results live only in the returned Dataset.
+    subsets
+        Name to boolean mask, for the sets that runs are trained on and judged over.
+    at_once, step
+        Of training, as in ``sweep``. On a CPU, processes; a GPU measures one network at a time.
+    time_limit
+        Seconds after which nothing new is begun. What is unfinished is counted in the Dataset's attribute
+        ``unfinished``; a later call goes on from there.
+    """
+    wanted = {config.key: config for config in configs}
+    if len(names := {config.data for config in configs}) != 1:
+        raise ValueError(f"the runs are of {sorted(names)}; accepted: one data set, and at least one config")
+    deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
+    survey = _Survey(wanted.values(), datasets.load(names.pop(), data_dir), subsets or {}, resolve_device(device))
+    with contextlib.ExitStack() as stack:
+        folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
+        runs = RunStore(folder)
+        found = {key: old for key, config in wanted.items() if (old := survey.stored(runs, config)) is not None}
+        lacking = [config for key, config in wanted.items() if key not in found]
+        if lacking:
+            runs.check_writable()
+        if lacking and survey.device.type == "cpu":
+            stack.enter_context(workers.one_thread())
+            orders = {"configs": lacking, "store": folder, "device": "cpu", "data_dir": data_dir, "subsets": subsets}
+            helpers = min(at_once or workers.CORES, len(lacking)) - 1
+            stack.enter_context(workers.helping(helpers, measure_all, {**orders, "time_limit": time_limit}))
+            at_once = 1
+        bar = stack.enter_context(tqdm(total=len(lacking), desc="loss landscapes", disable=not progress))
+        longest = 0.0
+        while lacking and time.monotonic() + longest < deadline:
+            before = len(found)
+            for pack in survey.packs(lacking):
+                begun = time.monotonic()
+                if begun + longest >= deadline:
+                    break
+                for key, ds in survey.made(pack, runs, deadline, at_once, step):
+                    found[key] = ds
+                    bar.update()
+                    longest = max(longest, time.monotonic() - begun)
+            lacking = [config for config in lacking if config.key not in found]
+            if lacking and len(found) == before:
+                time.sleep(POLL_SECONDS)  # others hold the rest
+    if not found:
+        raise TimeoutError(
+            f"the time limit of {time_limit} s ended before any of {len(wanted)} landscapes was measured"
+        )
+    merged = results.merge(found[key] for key in wanted if key in found)
+    merged.attrs["unfinished"] = len(wanted) - len(found)
+    return merged
+
+
+class _Survey:
+    """The data of some runs, the sets that they are trained on and judged over, and the device."""
+
+    def __init__(
+        self,
+        configs: Iterable[LandscapeConfig],
+        data: datasets.ImageData,
+        subsets: Mapping[str, np.ndarray],
+        device: torch.device,
+    ):
+        self.data, self.device = data, device
+        self.masks = {"full": np.ones(len(data.train_labels), dtype=bool), **subsets}
+        self.sets: dict[str, datasets.ImageData] = {}
+        for config in configs:  # whatever can be refused is refused before any training
+            for name in set(config.subsets) - set(self.sets):
+                self.sets[name] = engine.subset_of(data, name, subsets)
+            sizes = {name: len(self.sets[name].train_labels) for name in config.subsets}
+            for what, names in (("batch_size", [config.subset]), ("judged_examples", config.judged)):
+                name = min(names, key=sizes.__getitem__)
+                if getattr(config, what) > sizes[name]:
+                    raise ValueError(
+                        f"{what} {getattr(config, what)} is larger than the {sizes[name]} training examples of "
+                        f"{data.name} ({name})"
+                    )
+
+    def stored(self, runs: RunStore, config: LandscapeConfig) -> xr.Dataset | None:
+        """Return a finished run from the store, or None."""
+        return runs.get(config.key, self.sets[config.subset].fingerprint)
+
+    def packs(self, configs: Iterable[LandscapeConfig]) -> list[list[LandscapeConfig]]:
+        """Group runs so that those of a group are trained together: on a GPU those of one set and batch size."""
+        if self.device.type == "cpu":
+            return [[config] for config in configs]
+        groups: dict[tuple[str, int], list[LandscapeConfig]] = {}
+        for config in configs:
+            groups.setdefault((config.subset, config.batch_size), []).append(config)
+        return list(groups.values())
+
+    def made(
+        self, pack: Sequence[LandscapeConfig], runs: RunStore, deadline: float, at_once: int | None, step: str | None
+    ) -> Iterator[tuple[str, xr.Dataset]]:
+        """Train those of a pack that no other process holds, then measure and save one after another, while time is."""
+        with contextlib.ExitStack() as held:
+            mine = [config for config in pack if held.enter_context(runs.claim(config.key))]
+            ready = {config.key: ds for config in mine if (ds := self.stored(runs, config)) is not None}
+            yield from ready.items()
+            if not (lacking := [config for config in mine if config.key not in ready]):
+                return
+            weights: dict[str, Weights] = {}
+
+            def keep_weights(run: engine.Run, epoch: int) -> None:
+                if epoch == run.config.epochs:
+                    state = run.network.state_dict()
+                    weights[run.config.key] = {name: value.detach().clone() for name, value in state.items()}
+
+            def late() -> bool:
+                return time.monotonic() >= deadline
+
+            how: dict[str, Any] = {"at_once": at_once, "step": step, "watch": keep_weights, "stop": late}
+            trained = engine.train_many(lacking, self.sets[pack[0].subset], self.device, **how)
+            by_key = {config.key: ds for config, ds in trained if ds is not None}
+            release_memory(self.device)
+            for config in lacking:
+                if late() or config.key not in by_key:
+                    continue
+                ds = self.with_landscape(by_key[config.key], config, weights.get(config.key))
+                runs.put(ds)
+                yield config.key, ds
+
+    def with_landscape(self, ds: xr.Dataset, config: LandscapeConfig, weights: Weights | None) -> xr.Dataset:
+        """Return a trained run with its landscape; one that diverged has no weights, and a landscape of NaN."""
+        keep = {name.split("-")[0]: self.masks[name] for name in config.judged}
+        begun = time.perf_counter()
+        if weights is None:
+            found = blank(list(keep), config)
+        else:
+            network = models.build(config.arch, self.data.num_classes, self.data.channels)
+            network.load_state_dict(weights)
+            found = measure(network.to(self.device), self.data, keep, config)
+        found["landscape_seconds"] = ("run", [time.perf_counter() - begun])
+        settings = [name for name in config.as_dict() if name in ds.data_vars]  # coordinates, as those of every run are
+        return results.validate(results.describe(ds.assign(found).set_coords(settings)))
+
+
+def sample(keep: Mapping[str, np.ndarray], count: int, seed: int) -> dict[str, np.ndarray]:
+    """Return, for each mask, the first ``count`` examples of one random order that it keeps, as sorted positions."""
+    order = np.random.default_rng(seed).permutation(len(next(iter(keep.values()))))
+    return {name: np.sort(order[mask[order]][:count]) for name, mask in keep.items()}
+
+
+def measure(
+    network: nn.Module, data: datasets.ImageData, keep: Mapping[str, np.ndarray], config: LandscapeConfig
+) -> xr.Dataset:
+    """Return the landscape around a network's weights, over the sets that some masks of the training set keep.
+
+    Curvature is measured set by set; the surface in one pass over the examples of all.
+    """
+    where = next(network.parameters()).device
+    chosen = sample(keep, config.judged_examples, config.seed)
+    anyone = np.unique(np.concatenate(list(chosen.values())))
+    images = DeviceImages(data.train_images[anyone], data.train_labels[anyone], data.mean, data.std, where, 0)
+    pixels = images.centre(0, len(images)).contiguous()
+    members = torch.from_numpy(np.stack([np.isin(anyone, own) for own in chosen.values()])).to(where)
+    rows = [_curvature(MeanLoss(network, pixels[own], images.labels[own]), config) for own in members]
+    whole = MeanLoss(network, pixels, images.labels)
+    found = blank(list(keep), config)
+    for name in _BY_SET:
+        found[name][:] = [[row[name] for row in rows]]
+    grid = found["alpha"].to_numpy()
+    surface = loss_surface(whole, filter_directions(whole, config.seed), grid, grid, members)
+    for name, values in zip(_SURFACES, surface, strict=True):
+        found[name][:] = values[np.newaxis]
+    found["weight_norm"][:] = float(whole.point[filter_norms(whole) > 0].norm())
+    return found
+
+
+def blank(sets: Sequence[str], config: LandscapeConfig) -> xr.Dataset:
+    """Return a landscape in which nothing is known yet."""
+    half = config.surface_points // 2
+    grid = config.surface_reach * np.arange(-half, half + 1) / half
+    shape = (1, len(sets), len(grid), len(grid))
+    variables: dict[str, Any] = {name: (("run", "loss_over"), np.full(shape[:2], np.nan)) for name in _BY_SET}
+    for name in _SURFACES:
+        variables[name] = (("run", "loss_over", "alpha", "beta"), np.full(shape, np.nan, dtype=np.float32))
+    variables["weight_norm"] = ("run", [np.nan])
+    return xr.Dataset(variables, {"loss_over": list(sets), "alpha": grid, "beta": grid})
+
+
+def _curvature(loss: MeanLoss, config: LandscapeConfig) -> dict[str, float]:
+    """Return what is measured at the trained weights over one set, as they are and with filters of length one."""
+    found = {"judged_loss": loss.value(loss.point), "gradient_norm": float(loss.gradient(loss.point).norm())}
+    for names, scale in (
+        (("top_eigenvalue", "hessian_trace", "sharpness"), None),
+        (("normalized_eigenvalue", "normalized_trace", "normalized_sharpness"), filter_norms(loss)),
+    ):
+        product = partial(hessian_vector_product, loss, scale=scale)
+        top = lanczos(
+            product, loss.point, tolerance=config.eigenvalue_tolerance, most=config.most_products, seed=config.seed
+        )
+        trace = hutchinson_trace(product, loss.point, probes=config.trace_probes, seed=config.seed, known=top)
+        rise = sharpness(loss, config.sharpness_radius, steps=config.ascent_steps, scale=scale)
+        found |= {names[0]: float(top.values[0]), f"{names[0]}_error": float(top.errors[0])}
+        found |= {names[1]: trace.value, f"{names[1]}_error": trace.error, names[2]: rise}
+    return found

@@ -1,0 +1,70 @@
+"""The verdict on the loss landscape, from networks made so that the answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_landscapes import made_study
+
+from dolb import claims
+
+
+@pytest.fixture(scope="module")
+def every_claim():
+    return claims.load()[1]
+
+
+@pytest.fixture(scope="module")
+def verdict(every_claim):
+    return lambda ds: claims.judge({"G16": every_claim["G16"]}, {"loss-landscape": ds})["G16"]
+
+
+def test_less_curvature_over_every_set_replicates_the_claim(verdict):
+    found = verdict(made_study(lambda name, over: 0.5 if name == "network" else 1.0))
+    assert found.outcome == "replicated"
+    assert "16 and a rougher one in 0 of 16 comparisons" in found.ours
+    assert "at batch 6,272" in found.ours
+
+
+def test_more_curvature_over_every_set_does_not(verdict):
+    assert verdict(made_study(lambda name, over: 2.0 if name == "network" else 1.0)).outcome == "not replicated"
+
+
+def test_more_curvature_in_some_comparisons_and_less_in_none_does_not(verdict):
+    found = verdict(made_study(lambda name, over: 1.2 if name == "network" else 1.0, noise=0.12))
+    assert "a smoother landscape in 0 and a rougher one in 16 of 16" not in found.ours  # some are left open
+    assert found.outcome == "not replicated"
+
+
+def test_what_is_not_normalized_is_not_judged(verdict):
+    ds = made_study(lambda name, over: 0.5 if name == "network" else 1.0)
+    for name in ("top_eigenvalue", "hessian_trace", "sharpness"):
+        ds[name] = 1 / ds[name]
+    assert verdict(ds).outcome == "replicated"
+
+
+def test_smoother_over_its_own_set_alone_is_mixed(verdict):
+    found = verdict(made_study(lambda name, over: 0.5 if (name, over) == ("network", "network") else 1.0))
+    assert found.outcome == "mixed"
+    own, full = found.ours.split("Each judged over full data")
+    assert "smoother landscape in 16" in own
+    assert "smoother landscape in 16" not in full
+
+
+def test_smoother_than_random_data_alone_is_mixed(verdict):
+    assert verdict(made_study(lambda name, over: 1.0 if name == "random" else 0.5)).outcome == "mixed"
+
+
+def test_no_difference_leaves_it_open(verdict):
+    found = verdict(made_study(lambda name, over: 1.0, noise=0.0))
+    assert found.outcome == "mixed"
+    assert "5% would by chance" in found.reason
+
+
+def test_without_two_seeds_or_without_random_data_nothing_is_judged(verdict):
+    whole = made_study(lambda name, over: 1.0, seeds=2, sizes=(256,))
+    assert verdict(whole.isel(run=slice(0, 3))).outcome == "not yet measured"
+    no_random = [not str(name).startswith("random") for name in whole["subset"].values]
+    found = verdict(whole.isel(run=np.flatnonzero(no_random)))
+    assert found.outcome == "not yet measured"
+    assert "Two seeds on full, network filtered and random data" in found.reason

@@ -1,0 +1,421 @@
+"""Curvature against what is known: quadratic functions, dense Hessians, curvlinops, and invariance to scale."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.linalg import eigsh
+from torch import nn
+from torch.func import functional_call, hessian
+from torch.nn import functional as F
+
+from dolb import models
+from dolb.training.curvature import (
+    MeanLoss,
+    filter_directions,
+    filter_norms,
+    hessian_vector_product,
+    hutchinson_trace,
+    lanczos,
+    loss_surface,
+    sharpness,
+)
+
+
+class Quadratic:
+    """Half of x H x, looked at from a point."""
+
+    def __init__(self, matrix, point):
+        self.matrix, self.point = matrix, point
+
+    def value(self, at):
+        return float(at @ self.matrix @ at) / 2
+
+    def gradient(self, at):
+        return self.matrix @ at
+
+
+def symmetric(values, seed=0):
+    """Make a symmetric matrix with these eigenvalues, in random directions."""
+    drawn = torch.from_numpy(np.random.default_rng(seed).standard_normal((len(values), len(values))))
+    directions = torch.linalg.qr(drawn)[0]
+    return directions @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ directions.T
+
+
+def trained(network, images, labels, steps=30, rate=0.05):
+    """Train a little, batch norm with its own statistics, so that running estimates are those of the data."""
+    optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+    return network.eval()
+
+
+def tiny(dtype=torch.float64, examples=24):
+    """Make a trained network of a few hundred weights, with convolution, batch norm and a linear layer."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3, bias=False),
+            nn.BatchNorm2d(3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3),
+        ).to(dtype)  # fmt: skip
+        labels = torch.arange(examples) % 3
+        images = torch.randn(examples, 1, 6, 6, dtype=dtype) + labels[:, None, None, None]
+        return trained(network, images, labels), images, labels
+
+
+@pytest.fixture(scope="module")
+def loss():
+    return MeanLoss(*tiny(), slice_size=7)
+
+
+@pytest.fixture(scope="module")
+def dense(loss):
+    """The whole Hessian, by differentiating twice in forward and backward mode."""
+    sizes = [shape.numel() for shape in loss.shapes]
+
+    def mean_loss(flat):
+        parts = [part.view(shape) for part, shape in zip(flat.split(sizes), loss.shapes, strict=True)]
+        scores = functional_call(loss.network, dict(zip(loss.names, parts, strict=True)), (loss.images,))
+        return F.cross_entropy(scores, loss.labels)
+
+    return hessian(mean_loss)(loss.point)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A residual network of dolb's own, trained a little, in float32 as the study has it."""
+    network = models.initialize("smallnet-4", 10, 1, 1, seed=0)
+    rng = np.random.default_rng(0)
+    labels = torch.from_numpy(rng.integers(0, 10, 96))
+    images = torch.from_numpy(rng.standard_normal((96, 1, 8, 8)).astype(np.float32)) + labels[:, None, None, None] / 3
+    return trained(network, images, labels), images, labels
+
+
+# Products with the Hessian
+
+
+def test_a_product_is_that_of_the_dense_hessian(loss, dense):
+    vector = torch.from_numpy(np.random.default_rng(1).standard_normal(len(loss.point)))
+    torch.testing.assert_close(hessian_vector_product(loss, vector), dense @ vector)
+
+
+def test_slices_add_up_to_the_whole(loss):
+    whole = MeanLoss(loss.network, loss.images, loss.labels, slice_size=1000)
+    vector = torch.ones_like(loss.point)
+    torch.testing.assert_close(hessian_vector_product(loss, vector), hessian_vector_product(whole, vector))
+    torch.testing.assert_close(loss.gradient(loss.point), whole.gradient(whole.point))
+    assert loss.value(loss.point) == pytest.approx(whole.value(whole.point), rel=1e-12)
+
+
+@pytest.fixture
+def hessian_of(require_part):
+    """The Hessian of a network's mean loss, as curvlinops has it."""
+    there = importlib.util.find_spec("curvlinops") is not None
+    require_part("curvlinops", there, "it is not installed; it comes with the dev extra")
+    import curvlinops
+
+    def operator(network, images, labels):
+        data = list(zip(images.split(40), labels.split(40), strict=True))
+        return curvlinops.HessianLinearOperator(network, nn.CrossEntropyLoss(), list(network.parameters()), data)
+
+    return operator
+
+
+def test_a_product_can_be_made_again_and_with_another_vector(loss, dense):
+    whole = MeanLoss(loss.network, loss.images, loss.labels, slice_size=1000)
+    vectors = torch.from_numpy(np.random.default_rng(2).standard_normal((3, len(loss.point))))
+    for vector in (*vectors, vectors[0]):
+        torch.testing.assert_close(hessian_vector_product(whole, vector), dense @ vector)
+
+
+def test_a_product_is_that_of_curvlinops(small, hessian_of):
+    network, images, labels = small
+    loss = MeanLoss(network, images, labels, slice_size=40)
+    operator = hessian_of(network, images, labels)
+    vector = torch.from_numpy(np.random.default_rng(1).standard_normal(len(loss.point)).astype(np.float32))
+    ours, theirs = hessian_vector_product(loss, vector), operator @ vector
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.norm()))
+
+
+def test_batch_norm_goes_by_its_running_estimates_and_they_stay(small):
+    network, images, labels = small
+    network.train()
+    before = [buffer.clone() for buffer in network.buffers()]
+    loss = MeanLoss(network, images, labels)
+    hessian_vector_product(loss, torch.ones_like(loss.point))
+    assert not network.training
+    assert all(torch.equal(*pair) for pair in zip(before, network.buffers(), strict=True))
+    # So the loss of an example does not depend on the others that are looked at.
+    alone = MeanLoss(network, images[:1], labels[:1])
+    torch.testing.assert_close(alone.by_example(alone.point)[0], loss.by_example(loss.point)[0][:1])
+
+
+def test_a_vector_of_another_length_is_refused(loss):
+    with pytest.raises(ValueError, match=rf"shape \(3,\); accepted: \({len(loss.point)},\)"):
+        hessian_vector_product(loss, torch.ones(3))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_a_clear_error(bad):
+    network, images, labels = tiny()
+    with torch.no_grad():
+        network[0].weight[0] = bad
+    loss = MeanLoss(network, images, labels)
+    with pytest.raises(ValueError, match=r"the Hessian-vector product is not finite in \d+ of \d+ entries"):
+        hessian_vector_product(loss, torch.ones_like(loss.point))
+    with pytest.raises(ValueError, match="the gradient is not finite"):
+        loss.gradient(loss.point)
+    with pytest.raises(ValueError, match=r"the loss is nan over 24 examples; accepted: weights with a finite loss"):
+        loss.value(loss.point)
+
+
+def test_labels_that_do_not_fit_the_images_are_refused():
+    network, images, labels = tiny()
+    with pytest.raises(ValueError, match="24 images, 23 labels and slices of 8; accepted: equally many"):
+        MeanLoss(network, images, labels[:-1], slice_size=8)
+
+
+# Lanczos
+
+
+def test_the_largest_eigenvalues_are_found_in_their_order():
+    matrix = symmetric([9.0, 7.0, 5.0, *np.linspace(-3, 3, 60)])
+    found = lanczos(matrix.matmul, matrix[0], count=3, tolerance=1e-8)
+    np.testing.assert_allclose(found.values, [9, 7, 5], rtol=1e-7)
+    assert found.converged
+    assert len(found.basis) < 63  # it stops when it is close
+
+
+def test_the_largest_is_meant_and_not_the_largest_in_size():
+    matrix = symmetric([2.0, 0.5, -4.0])
+    assert lanczos(matrix.matmul, matrix[0]).values[0] == pytest.approx(2)
+
+
+def test_the_error_is_a_bound_also_where_it_has_not_converged():
+    matrix = symmetric(list(np.linspace(0, 1, 200)))
+    found = lanczos(matrix.matmul, matrix[0], most=6, tolerance=1e-6)
+    assert not found.converged
+    assert len(found.basis) == 6
+    assert np.abs(np.linspace(0, 1, 200) - found.values[0]).min() <= found.errors[0]
+
+
+def test_where_products_lead_nowhere_new_another_direction_goes_on():
+    found = lanczos(torch.eye(6, dtype=torch.float64).mul(3).matmul, torch.ones(6, dtype=torch.float64), count=4)
+    np.testing.assert_allclose(found.values, [3, 3, 3, 3])
+    torch.testing.assert_close(found.basis @ found.basis.T, torch.eye(4, dtype=torch.float64))
+
+
+def test_the_basis_stays_orthonormal_in_float32():
+    matrix = symmetric([1e4, *np.linspace(0, 1, 299)]).float()
+    basis = lanczos(matrix.matmul, matrix[0], count=5, most=60, tolerance=1e-9).basis
+    torch.testing.assert_close(basis @ basis.T, torch.eye(60), atol=1e-5, rtol=0)
+
+
+def test_one_seed_gives_the_same_and_another_nearly_the_same():
+    matrix = symmetric([3.0, *np.linspace(0, 1, 50)])
+    first, again = (lanczos(matrix.matmul, matrix[0], seed=4) for _ in range(2))
+    other = lanczos(matrix.matmul, matrix[0], seed=5)
+    assert first.values[0] == again.values[0] != other.values[0]
+    assert other.values[0] == pytest.approx(3, rel=1e-3)
+
+
+def test_more_eigenvalues_than_the_matrix_has_are_refused():
+    with pytest.raises(ValueError, match="count is 4; accepted: 1 to 3"):
+        lanczos(torch.eye(3).matmul, torch.ones(3), count=4)
+
+
+def test_the_top_eigenvalue_of_a_network_is_that_of_its_dense_hessian(loss, dense):
+    expected = torch.linalg.eigvalsh(dense)
+    found = lanczos(partial(hessian_vector_product, loss), loss.point, count=2, tolerance=1e-8)
+    np.testing.assert_allclose(found.values, expected.flip(0)[:2].numpy(), rtol=1e-6)
+
+
+def test_the_top_eigenvalue_of_a_network_is_that_of_scipy_by_curvlinops(small, hessian_of):
+    network, images, labels = small
+    loss = MeanLoss(network, images, labels)
+    theirs = eigsh(hessian_of(network, images, labels).to_scipy(), k=1, which="LA", return_eigenvectors=False)
+    found = lanczos(partial(hessian_vector_product, loss), loss.point, tolerance=1e-4)
+    assert found.values[0] == pytest.approx(float(theirs[0]), rel=1e-3)
+
+
+# The trace
+
+
+def test_the_trace_of_a_diagonal_matrix_is_exact():
+    found = hutchinson_trace(torch.arange(5.0).mul, torch.ones(5), probes=3)
+    assert found.value == 10
+    assert found.error == 0
+
+
+def test_the_standard_error_is_that_of_the_estimate():
+    matrix = symmetric([50.0, 20.0, *np.linspace(-1, 3, 80)])
+    found = [hutchinson_trace(matrix.matmul, matrix[0], probes=10, seed=seed) for seed in range(60)]
+    off = np.array([(one.value - float(matrix.trace())) / one.error for one in found])
+    # Means of ten over their own error follow Student's t with nine degrees of freedom: 95% lie within 2.26.
+    assert np.mean(np.abs(off) < 2.26) > 0.85
+    assert 0.6 < off.std() < 1.8
+
+
+def test_what_lanczos_knows_leaves_less_to_chance():
+    matrix = symmetric([90.0, 50.0, 20.0, *np.linspace(0, 1, 200)])
+    known = lanczos(matrix.matmul, matrix[0], count=3, tolerance=1e-6)
+    plain = hutchinson_trace(matrix.matmul, matrix[0], probes=16)
+    better = hutchinson_trace(matrix.matmul, matrix[0], probes=16, known=known)
+    assert better.error < plain.error / 5
+    assert abs(better.value - float(matrix.trace())) < 4 * better.error
+
+
+def test_the_trace_of_a_network_is_that_of_its_dense_hessian(loss, dense):
+    product = partial(hessian_vector_product, loss)
+    known = lanczos(product, loss.point, count=3)
+    found = hutchinson_trace(product, loss.point, probes=40, known=known)
+    assert abs(found.value - float(dense.trace())) < 4 * found.error
+    assert found.error < 0.1 * float(dense.trace())
+
+
+def test_one_probe_has_no_error_and_is_refused():
+    with pytest.raises(ValueError, match="probes is 1; accepted: 2 or more"):
+        hutchinson_trace(torch.eye(3).matmul, torch.ones(3), probes=1)
+
+
+# Sharpness
+
+
+def test_one_step_goes_along_the_gradient_as_far_as_the_radius():
+    quadratic = Quadratic(torch.diag(torch.tensor([1.0, 9.0])), torch.tensor([2.0, 0.0]))
+    # The gradient is (2, 0), the step 0.1 along it: from half of 2 squared to half of 2.1 squared.
+    assert sharpness(quadratic, 0.1) == pytest.approx((2.1**2 - 2**2) / 2, rel=1e-5)
+
+
+def test_several_steps_find_the_worst_of_the_ball():
+    quadratic = Quadratic(torch.diag(torch.tensor([1.0, 9.0])), torch.tensor([0.01, 0.001]))
+    angles = torch.linspace(0, 2 * torch.pi, 10_000)
+    ball = quadratic.point + 0.5 * torch.stack([angles.cos(), angles.sin()], 1)
+    worst = max(quadratic.value(at) for at in ball) - quadratic.value(quadratic.point)
+    one, many = sharpness(quadratic, 0.5), sharpness(quadratic, 0.5, steps=30)
+    assert one < many
+    assert many == pytest.approx(worst, rel=1e-4)
+
+
+def test_with_a_scale_the_distance_is_in_units_of_it():
+    matrix, point, scale = torch.diag(torch.tensor([1.0, 4.0])), torch.tensor([1.0, 1.0]), torch.tensor([10.0, 0.5])
+    stretched = Quadratic(scale[:, None] * matrix * scale, point / scale)
+    assert sharpness(Quadratic(matrix, point), 0.1, scale=scale) == pytest.approx(sharpness(stretched, 0.1), rel=1e-5)
+
+
+def test_without_a_gradient_there_is_no_step():
+    assert sharpness(Quadratic(torch.eye(2), torch.zeros(2)), 0.1) == 0
+
+
+@pytest.mark.parametrize(("radius", "steps"), [(0.0, 1), (-1.0, 1), (0.1, 0)])
+def test_a_ball_without_a_radius_is_refused(radius, steps):
+    with pytest.raises(ValueError, match="accepted: a positive radius, and 1 or more"):
+        sharpness(Quadratic(torch.eye(2), torch.ones(2)), radius, steps=steps)
+
+
+# Filters
+
+
+def test_a_filter_is_the_weights_of_one_output_and_nothing_else_has_a_length(loss):
+    norms = dict(zip(loss.names, filter_norms(loss).split([s.numel() for s in loss.shapes]), strict=True))
+    weights = dict(loss.network.named_parameters())
+    for name in ("0.weight", "8.weight"):
+        expected = weights[name].detach().flatten(1).norm(dim=1, keepdim=True).expand(-1, weights[name][0].numel())
+        torch.testing.assert_close(norms[name].view(expected.shape), expected)
+    for name in ("1.weight", "1.bias", "8.bias"):
+        assert not norms[name].any()
+
+
+def measured(network, images, labels):
+    """Return curvature and sharpness, as they are and with filters of length one."""
+    loss = MeanLoss(network, images, labels)
+    found = {}
+    for name, scale in (("raw", None), ("normalized", filter_norms(loss))):
+        product = partial(hessian_vector_product, loss, scale=scale)
+        known = lanczos(product, loss.point, tolerance=1e-7)
+        trace = hutchinson_trace(product, loss.point, probes=8, known=known)
+        found[name] = np.array([known.values[0], trace.value, sharpness(loss, 0.01, scale=scale)])
+    return found
+
+
+def rescaled(network, factor):
+    """Make the first filters larger, their running estimates with them: the network computes the same."""
+    with torch.no_grad():
+        network[0].weight *= factor
+        network[1].running_mean *= factor
+        network[1].running_var *= factor**2
+        network[1].eps *= factor**2
+    return network
+
+
+def test_only_with_filters_of_length_one_does_the_scale_of_weights_not_matter():
+    before = measured(*tiny())
+    network, images, labels = tiny()
+    scores = network(images)
+    rescaled(network, 10.0)
+    torch.testing.assert_close(network(images), scores)
+    after = measured(network, images, labels)
+    np.testing.assert_allclose(after["normalized"], before["normalized"], rtol=1e-4)
+    assert (np.abs(after["raw"] / before["raw"] - 1) > 0.02).all()
+
+
+def test_directions_have_filters_as_long_as_the_trained_ones(loss):
+    first, second = filter_directions(loss, seed=3)
+    torch.testing.assert_close(filter_norms(loss, first), filter_norms(loss))
+    torch.testing.assert_close(filter_norms(loss, second), filter_norms(loss))
+    assert not torch.equal(first, second)
+    assert torch.equal(filter_directions(loss, seed=3)[0], first)
+    assert not torch.equal(filter_directions(loss, seed=4)[0], first)
+
+
+# The surface
+
+
+def test_the_middle_of_the_surface_is_the_trained_network(loss):
+    surface = loss_surface(loss, filter_directions(loss), [-1, 0, 1], [-0.5, 0, 0.5])
+    assert surface.losses.shape == surface.accuracies.shape == (1, 3, 3)
+    assert surface.losses[0, 1, 1] == pytest.approx(loss.value(loss.point), rel=1e-12)
+    right = loss.network(loss.images).argmax(1) == loss.labels
+    assert surface.accuracies[0, 1, 1] == pytest.approx(right.double().mean().item())
+
+
+def test_alpha_goes_along_the_first_direction_and_beta_along_the_second(loss):
+    directions = filter_directions(loss)
+    surface = loss_surface(loss, directions, [0.3], [-0.2])
+    assert surface.losses[0, 0, 0] == loss.value(loss.point + 0.3 * directions[0] - 0.2 * directions[1])
+
+
+def test_one_pass_gives_the_surface_of_every_set_of_examples(loss):
+    members = torch.zeros(2, len(loss), dtype=torch.bool)
+    members[0, :10] = members[1, 5:] = True
+    directions = filter_directions(loss)
+    both = loss_surface(loss, directions, [0.0, 0.5], [0.0], members)
+    for row, chosen in zip(both.losses, members, strict=True):
+        alone = MeanLoss(loss.network, loss.images[chosen], loss.labels[chosen])
+        np.testing.assert_allclose(row, loss_surface(alone, directions, [0.0, 0.5], [0.0]).losses[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_curvature_is_that_of_the_cpu_in_full_float32():
+    network = models.initialize("resnet18", 10, 3, 1, seed=0)
+    rng = np.random.default_rng(0)
+    labels = torch.from_numpy(rng.integers(0, 10, 32))
+    images = torch.from_numpy(rng.standard_normal((32, 3, 32, 32)).astype(np.float32))
+    here = MeanLoss(trained(network, images, labels, steps=3, rate=0.01), images, labels)
+    host = {name: value.clone() for name, value in network.state_dict().items()}
+    there = models.build("resnet18", 10, 3)
+    there.load_state_dict(host)
+    device = MeanLoss(there.cuda(), images.cuda(), labels.cuda(), slice_size=24)
+    vector = torch.from_numpy(rng.standard_normal(len(here.point)).astype(np.float32))
+    ours, reference = hessian_vector_product(device, vector.cuda()).cpu(), hessian_vector_product(here, vector)
+    # Rounded to TF32, weights and images alone would move it by several percent.
+    assert float((ours - reference).norm() / reference.norm()) < 1e-4
+    found = [lanczos(partial(hessian_vector_product, loss), loss.point, most=12) for loss in (device, here)]
+    assert found[0].values[0] == pytest.approx(found[1].values[0], rel=1e-3)

@@ -1,0 +1,173 @@
+"""Runs with their loss landscapes: what is measured, over which examples, kept in the store and taken up again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dolb import data, models, results
+from dolb.augment import DeviceImages
+from dolb.training import engine
+from dolb.training.config import LandscapeConfig, RunConfig
+from dolb.training.curvature import MeanLoss
+from dolb.training.landscape import measure, measure_all, sample
+
+N = 1437  # training examples of the digits
+MASKS = {"network-a-1": np.arange(N) % 10 != 0, "random-a-1": np.arange(N) % 10 != 5}
+CONFIG = LandscapeConfig(
+    experiment="loss-landscape", epochs=2, batch_size=256, lr=0.2, judged_on="full,network-a-1,random-a-1",
+    judged_examples=48, eigenvalue_tolerance=0.1, most_products=8, trace_probes=2, surface_points=3,
+)  # fmt: skip
+CONFIGS = [CONFIG, replace(CONFIG, subset="network-a-1")]
+
+
+def measured(configs, store, **more):
+    return measure_all(configs, store=store, subsets=MASKS, device="cpu", at_once=1, progress=False, **more)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def ds(store):
+    return measured(CONFIGS, store)
+
+
+def test_a_landscape_is_a_run_with_more_and_can_be_published(ds, tmp_path):
+    back = results.load(results.save(ds, tmp_path / "loss-landscape.nc"))
+    assert back["top_eigenvalue"].dims == ("run", "loss_over")
+    assert back["surface_loss"].dims == ("run", "loss_over", "alpha", "beta")
+    assert back["loss_over"].values.tolist() == ["full", "network", "random"]
+    assert back["alpha"].values.tolist() == [-1, 0, 1]
+    assert back["judged_on"].values.tolist() == [CONFIG.judged_on] * 2
+    assert "judged_examples" in back.coords
+    for name in ds.data_vars:
+        np.testing.assert_array_equal(back[name], ds[name], err_msg=str(name))
+
+
+def test_measuring_does_not_change_the_run(ds):
+    plain = engine.train(RunConfig.from_dict(CONFIG.as_dict()), data.load("digits"))
+    np.testing.assert_array_equal(ds["test_accuracy"].values[:1], plain["test_accuracy"])
+
+
+def test_the_loss_is_that_of_the_trained_network_over_the_chosen_examples(ds):
+    digits = data.load("digits")
+    weights = []
+    config = RunConfig.from_dict(CONFIG.as_dict())
+    list(
+        engine.train_many(
+            [config], digits, torch.device("cpu"), watch=lambda run, _: weights.append(run.network.state_dict())
+        )
+    )
+    network = models.build(CONFIG.arch, 10, 1)
+    network.load_state_dict(weights[-1])
+    chosen = sample({"network": MASKS["network-a-1"]}, 48, CONFIG.seed)["network"]
+    images = DeviceImages(digits.train_images[chosen], digits.train_labels[chosen], digits.mean, digits.std, "cpu", 0)
+    loss = MeanLoss(network, images.centre(0, 48), images.labels)
+    one = ds.isel(run=0).sel(loss_over="network")
+    assert one["judged_loss"].item() == pytest.approx(loss.value(loss.point), rel=1e-4)
+    assert one["surface_loss"].sel(alpha=0, beta=0).item() == pytest.approx(one["judged_loss"].item(), rel=1e-5)
+    filters = [value.flatten() for value in network.parameters() if value.ndim > 1]
+    assert ds["weight_norm"].values[0] == pytest.approx(torch.cat(filters).norm().item(), rel=1e-4)
+
+
+def test_everything_is_known_of_every_network_over_every_set(ds):
+    names = [name for name, variable in results.SCHEMA.items() if variable.role == "landscape" and name in ds.data_vars]
+    assert len(names) > 10
+    assert all(np.isfinite(ds[name].values).all() for name in names)
+    assert (ds["top_eigenvalue"].values > 0).all()
+    assert (ds["landscape_seconds"].values > 0).all()
+
+
+def test_two_sets_are_judged_by_nearly_the_same_examples():
+    keep = {"full": np.ones(N, dtype=bool), **{name.split("-")[0]: mask for name, mask in MASKS.items()}}
+    chosen = sample(keep, 100, seed=3)
+    assert all(len(one) == 100 for one in chosen.values())
+    assert MASKS["network-a-1"][chosen["network"]].all()
+    # A tenth of the first hundred examples is not in the set, and others follow for them.
+    assert len(set(chosen["full"]) & set(chosen["network"])) == MASKS["network-a-1"][chosen["full"]].sum() > 80
+
+
+def test_the_examples_follow_from_the_seed():
+    keep = {"full": np.ones(N, dtype=bool)}
+    assert np.array_equal(sample(keep, 50, 1)["full"], sample(keep, 50, 1)["full"])
+    assert not np.array_equal(sample(keep, 50, 1)["full"], sample(keep, 50, 2)["full"])
+
+
+def test_measured_twice_a_network_has_the_same_landscape():
+    network, keep = models.initialize("smallnet-4", 10, 1, 1, seed=0), {"full": np.ones(N, dtype=bool)}
+    config = replace(CONFIG, judged_on="full")
+    first, again = (measure(network, data.load("digits"), keep, config) for _ in range(2))
+    assert first.equals(again)
+    assert not first.equals(measure(network, data.load("digits"), keep, replace(config, seed=1)))
+
+
+def test_what_is_in_the_store_is_not_done_again(ds, store):
+    kept = {path: path.stat().st_mtime_ns for path in store.glob("*.nc")}
+    again = measured([*CONFIGS], store, time_limit=1e-9)
+    assert again.attrs["unfinished"] == 0
+    assert again["top_eigenvalue"].equals(ds["top_eigenvalue"])
+    assert kept == {path: path.stat().st_mtime_ns for path in store.glob("*.nc")}
+
+
+def test_what_time_leaves_undone_is_counted_and_done_by_a_later_call(ds, store):
+    more = [*CONFIGS, replace(CONFIG, seed=1)]
+    short = measured(more, store, time_limit=1e-9)
+    assert (short.sizes["run"], short.attrs["unfinished"]) == (2, 1)
+    assert measured(more, store).sizes["run"] == 3
+
+
+def test_with_no_time_and_nothing_done_that_is_said(tmp_path):
+    with pytest.raises(TimeoutError, match="the time limit of 1e-09 s ended before any of 1 landscapes"):
+        measured([CONFIG], tmp_path, time_limit=1e-9)
+
+
+@pytest.mark.slow
+def test_several_processes_share_the_runs(ds):
+    shared = measure_all(CONFIGS, subsets=MASKS, device="cpu", at_once=2, progress=False)
+    assert shared["top_eigenvalue"].equals(ds["top_eigenvalue"])
+
+
+def test_a_run_that_diverged_has_no_landscape_and_is_a_result(tmp_path):
+    ds = measured([replace(CONFIG, lr=1e30)], tmp_path)
+    assert ds["diverged"].item()
+    assert np.isnan(ds["top_eigenvalue"].values).all()
+    assert np.isnan(ds["surface_loss"].values).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"subset": "network-b-2"}, "subset 'network-b-2' is not known; accepted: full, network-a-1, random-a-1"),
+        ({"judged_on": "full,grid-a-1"}, "subset 'grid-a-1' is not known"),
+        ({"judged_examples": 1400}, r"judged_examples 1400 is larger than the 1293 training examples of digits \(n"),
+        ({"batch_size": 1438}, r"batch_size 1438 is larger than the 1437 training examples of digits \(full\)"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_any_training(tmp_path, changes, says):
+    with pytest.raises(ValueError, match=says):
+        measured([CONFIG, replace(CONFIG, **changes)], tmp_path)
+    assert not list(tmp_path.glob("*.nc"))
+
+
+def test_runs_of_two_data_sets_are_refused():
+    with pytest.raises(ValueError, match=r"of \['cifar10', 'digits'\]; accepted: one data set"):
+        measure_all([CONFIG, replace(CONFIG, data="cifar10")])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_runs_are_trained_together_and_measured_as_on_the_cpu(tmp_path):
+    on = {"subsets": MASKS, "progress": False}
+    pair = [CONFIG, replace(CONFIG, seed=1)]
+    there = measure_all(pair, store=tmp_path, device="cuda", **on)
+    assert there["concurrent_runs"].values.min() > 1
+    here = measure_all(pair, device="cpu", **on)
+    # Training differs in its last digits, and so do the weights; the landscape is that of the same network.
+    np.testing.assert_allclose(there["top_eigenvalue"], here["top_eigenvalue"], rtol=0.1)
+    np.testing.assert_allclose(there["normalized_trace"], here["normalized_trace"], rtol=0.2)
