@@ -33,7 +33,7 @@ test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(PY) -m pytest $(ARGS)
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
-	$(PYTHON) -m pytest -m gpu $(ARGS)
+	$(PYTHON) -m pytest -m gpu tests/training tests/profiling tests/test_augment.py $(ARGS)
 
 horovod: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Install Horovod, built from source once for this torch (PYTHON=python3 uses that one)
 	deploy/horovod.sh $(PYTHON)
