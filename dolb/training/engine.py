@@ -38,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 STEPS = ("eager", "graph", "fused")
+POLL_SECONDS = 5e-4  # a run has two bursts or more enqueued, several milliseconds each: the host can rest meanwhile
 
 
 class RunAbandoned(Exception):
@@ -217,7 +218,7 @@ def train_many(
                     yield run.config, None
             del run, steps  # an ended run's memory is free only once nothing names it
             if device.type == "cuda":
-                time.sleep(2e-5)
+                time.sleep(POLL_SECONDS)
 
 
 def train(config: RunConfig, data: ImageData, device: str = "cpu", *, step: str | None = None) -> xr.Dataset:
