@@ -13,7 +13,7 @@ import resource
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,13 @@ from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
 from dolb.filtering.config import ON_THE_MAP, FilterConfig
 from dolb.filtering.embedding import TSNEMap
+from dolb.training import observe
 from dolb.training.config import RunConfig
 from dolb.training.device import device_name, resolve_device
 from dolb.training.engine import RunAbandoned
-from dolb.training.observe import observe, out_of_fold
+from dolb.training.paused import PausedRuns
 
+FROM_FEATURES = ("none", "grid", "neighbours", *ON_THE_MAP)  # filters that look at a network's features
 FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
 
 
@@ -72,6 +74,7 @@ def make(
         folder = Path(store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-")))
         data = datasets.load(names.pop(), data_dir)
         workshop = _Workshop(folder, networks, data, device, lambda: time.monotonic() >= deadline, progress)
+        workshop.train(configs)
         longest = 0.0
         for config in tqdm(configs, desc="maps and masks", disable=not progress):
             begun = time.monotonic()
@@ -128,6 +131,25 @@ class _Workshop:
         self.folder = store / "networks" / data.fingerprint.removeprefix("sha256:")[:12]
         self.folder.mkdir(parents=True, exist_ok=True)
         self._features: tuple[tuple[str, str, str], np.ndarray] | None = None
+
+    def train(self, configs: Iterable[FilterConfig]) -> None:
+        """Train, several at a time, the networks that maps and masks need and the store lacks, while time is."""
+        needed = dict.fromkeys(
+            config.trained_by
+            for config in configs
+            if config.weights != "imagenet"
+            and config.filter in FROM_FEATURES
+            and not self.runs.path(config.key).exists()
+        )
+        lacking = [self.networks[key] for key in needed if not (self.folder / key / "run.nc").is_file()]
+        if not lacking:
+            return
+        paused = PausedRuns(self.folder / "paused")
+        for got in observe.networks(lacking, self.data, paused=paused, **self.watch):
+            folder = self.folder / got.config.key
+            extraction.save_network(got.network(self.data), folder / "weights.pt")
+            results.save(got.result, folder / "run.nc")  # the last: with it the network is whole
+            paused.drop(got.config.key)
 
     def made(self, config: FilterConfig) -> xr.Dataset:
         """Make a map or a mask, save it, and return it.
@@ -200,7 +222,7 @@ class _Workshop:
             run = self.networks[config.trained_by]
             name = f"{run.key}-out-of-{config.networks}.npz"
             kept = self._stored(
-                name, lambda: {"probabilities": out_of_fold(run, self.data, config.networks, **self.watch)}
+                name, lambda: {"probabilities": observe.out_of_fold(run, self.data, config.networks, **self.watch)}
             )
             return baselines.confident_learning(kept["probabilities"], labels)
         if config.filter == "neighbours":
@@ -257,25 +279,25 @@ class _Workshop:
 
     def _accuracy(self, config: FilterConfig) -> float:
         """Return the test accuracy of the network whose features are used; NaN where none are, or none trained here."""
-        if config.weights == "imagenet" or config.filter not in ("none", "grid", "neighbours", *ON_THE_MAP):
+        if config.weights == "imagenet" or config.filter not in FROM_FEATURES:
             return float("nan")
         ds = results.load(self._trained(config, "run.nc"))
         return float(ds["test_accuracy"].to_numpy()[0, -1])
 
     def _trained(self, config: FilterConfig, file: str) -> Path:
         """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""
-        run = self.networks[config.trained_by]
-        folder = self.folder / run.key
-        if not (folder / file).is_file():
-            got = observe(run, self.data, **self.watch)
-            extraction.save_network(got.network(self.data), folder / "weights.pt")
-            results.save(got.result, folder / "run.nc")
-        return folder / file
+        path = self.folder / config.trained_by / file
+        if not path.is_file():
+            self.train([config])
+        if not path.is_file():
+            raise RunAbandoned
+        return path
 
     def _said(self, run: RunConfig, name: str, **asked: Any) -> np.ndarray:
         """Return what a run's network said of the training examples, after training it if that is not there."""
         return self._stored(
-            f"{run.key}-{name}.npz", lambda: {name: getattr(observe(run, self.data, **asked, **self.watch), name)}
+            f"{run.key}-{name}.npz",
+            lambda: {name: getattr(observe.observe(run, self.data, **asked, **self.watch), name)},
         )[name]
 
     def _stored(

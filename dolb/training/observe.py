@@ -19,9 +19,10 @@ from tqdm.auto import tqdm
 from dolb import models
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
-from dolb.training import engine, workers
+from dolb.training import engine, packing, workers
 from dolb.training.config import RunConfig
 from dolb.training.device import Mark, resolve_device
+from dolb.training.paused import PausedRuns
 from dolb.training.run import EVAL_BATCH
 
 
@@ -74,6 +75,43 @@ class _WatchedRun(engine.Run):
     def _scores(self) -> Iterator[torch.Tensor]:
         for start in range(0, len(self.seen), EVAL_BATCH):
             yield self.program.evaluate(self.seen, start, min(start + EVAL_BATCH, len(self.seen))).float()
+
+
+def networks(
+    configs: Sequence[RunConfig],
+    data: ImageData,
+    *,
+    device: str = "auto",
+    paused: PausedRuns | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+) -> Iterator[Observed]:
+    """Train runs on all of ``data``, as many at a time as share the device best, and yield each with its network.
+
+    Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. A run
+    that diverges is refused: its network is of no use.
+    """
+    where = resolve_device(device)
+    weights: dict[str, dict[str, torch.Tensor]] = {}
+    bar = tqdm(
+        total=sum(c.epochs for c in configs), desc=f"{len(configs)} networks", unit="epoch", disable=not progress
+    )
+
+    def watch(run: engine.Run, epoch: int) -> None:
+        bar.update()
+        if epoch == run.config.epochs:
+            weights[run.config.key] = _weights(run)
+
+    with workers.one_thread(), bar:
+        ordered = packing.in_packs(configs)
+        for config, result in engine.train_many(ordered, data, where, paused=paused, watch=watch, stop=stop):
+            if result is None:
+                continue
+            if bool(result["diverged"].item()):
+                raise ValueError(f"the run {config} diverged; it has no network to speak of")
+            nothing = np.empty((0, len(data.train_labels)), dtype=bool)
+            says = np.empty((0, len(data.train_labels), data.num_classes), dtype=np.float32)
+            yield Observed(config, result, weights.pop(config.key), nothing, says)
 
 
 def observe(
@@ -169,7 +207,12 @@ def _watched(
     return Observed(
         config,
         run.result(),
-        {name: value.detach().to("cpu", copy=True).contiguous() for name, value in run.network.state_dict().items()},
+        _weights(run),
         np.array([row.cpu().numpy() for row in run.correct], dtype=bool).reshape(len(run.correct), len(seen)),
         np.array([one.cpu().numpy() for one in run.probabilities], dtype=np.float32).reshape(-1, len(seen), classes),
     )
+
+
+def _weights(run: engine.Run) -> dict[str, torch.Tensor]:
+    """Return the state dict of a run whose last epoch is done, on the host."""
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in run.network.state_dict().items()}
