@@ -24,6 +24,7 @@ from dolb.profiling import curves, scaling_sweep, timeline
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.workers import WorkerError
 from dolb.summary import batch_size as study
+from dolb.summary import noise
 from dolb.training.device import DeviceError
 
 app = typer.Typer(
@@ -267,8 +268,8 @@ def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
 
 @app.command("publish")
 @_plainly
-def publish_command(slug: Slug, store: Store = Path("store")) -> None:
-    """Merge an experiment's finished runs into results/SLUG.nc, validated."""
+def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir = None) -> None:
+    """Merge an experiment's finished runs into results/SLUG.nc, validated; of noise also the images for the map."""
     recipes.require(slug)
     target = _checkout() / "results" / f"{slug}.nc"
     runs = results.RunStore(store)
@@ -288,6 +289,18 @@ def publish_command(slug: Slug, store: Store = Path("store")) -> None:
     new = merged.sizes["run"] - (before[0].sizes["run"] if before else 0)
     lacking = len({c.key for c in recipes.configs(slug, "paper")} - set(map(str, merged["key"].values)))
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
+    if slug == "noise":
+        typer.echo(_publish_images(noise.reference(merged), target.with_name("noise-images.npz"), data_dir))
+
+
+def _publish_images(mask: xr.Dataset, target: Path, data_dir: Path | None) -> str:
+    """Write the images that the book shows on the map of a mask, if the data set is on this machine, and say so."""
+    try:
+        data = datasets.load(str(mask["data"].item()), data_dir, download=False)
+    except datasets.DataError as error:
+        return f"{target} is not renewed, as its images are not here: {error}"
+    sheet = viewer.thumbnails_of(mask, data.train_images, data.fingerprint)
+    return f"wrote {sheet.save(target)}: {len(sheet.examples):,} images, {target.stat().st_size / 1e6:.1f} MB"
 
 
 @app.command("pages")
@@ -295,7 +308,7 @@ def publish_command(slug: Slug, store: Store = Path("store")) -> None:
 def pages_command() -> None:
     """Write the pages of the book that are made from the claims and the published results, and the first figure."""
     root = _checkout()
-    for path, text in made_pages(root).items():
+    for path, text in pages.made(root).items():
         path.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {path}")
     ds = results.load(root / "results" / "batch-size.nc")
@@ -307,18 +320,6 @@ def pages_command() -> None:
     picture = root / "book" / "_static" / "first-figure.png"
     chart.configure(background="white").save(picture, scale_factor=2)
     typer.echo(f"wrote {picture}")
-
-
-def made_pages(root: Path) -> dict[Path, str]:
-    """Return the text of every page that is made from data, by its path."""
-    sources, every_claim = claims.load(root / "book" / "claims.yml")
-    published = {path.stem: results.load(path) for path in sorted((root / "results").glob("*.nc"))}
-    notebooks = {path.stem[3:]: f"../notebooks/{path.name}" for path in (root / "notebooks").glob("[0-9][0-9]-*.ipynb")}
-    judged = claims.judge(every_claim, published)
-    return {
-        root / "book" / "verdicts.md": pages.verdicts(sources, judged, notebooks),
-        root / "book" / "schema.md": pages.schema(),
-    }
 
 
 @app.command()
@@ -346,8 +347,6 @@ def view(
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser, or only say where.")] = True,
 ) -> None:
     """Show a map with its images: what is removed at which eps, by class, on one page."""
-    from dolb.filtering import masks  # late, so that other commands do not wait for torch
-
     try:
         ds = results.load(file)
     except FileNotFoundError:
@@ -356,13 +355,13 @@ def view(
         raise ValueError(f"{file} is not a file of results: {error}") from error
     if missing := [name for name in ("x", "y", "label", "keep") if name not in ds]:
         raise ValueError(f"{file} holds no map: it lacks {', '.join(missing)}; save the mask with its coordinates")
-    name = data or next(iter(map(str, ds["data"].values)) if "data" in ds else iter(()), None)
+    if ds["keep"].ndim > 1:
+        ds = noise.reference(ds)  # of several masks, the one that runs are trained with
+    name = data or next(iter(map(str, ds["data"].values.reshape(-1))) if "data" in ds else iter(()), None)
     if name is None:
         raise ValueError(f"{file} does not say what it is of; name the data set with --data")
     images = datasets.load(name, data_dir)
-    masks.load_keep(file, images)  # refuses a file of other data
-    shown = viewer.examples_to_show(ds)
-    sheet = viewer.thumbnails(images.train_images[shown], shown, images.fingerprint)
+    sheet = viewer.thumbnails_of(ds, images.train_images, images.fingerprint)
     title = f"Map of {images.name}"
     folder = output or Path(tempfile.mkdtemp(prefix="dolb-view-"))
     page = viewer.write_page(viewer.show(ds, sheet, images.classes, title=title), folder, title)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from dolb import results, summary
+from dolb import claims, results, summary
 from dolb.claims import OUTCOMES, Verdict
 
 NOTICE = "<!-- Made by `make pages` from the claims and the results; edits here are lost. -->"
@@ -17,6 +18,18 @@ _MEANINGS = {
     "not testable here": "it needs what we do not have, and the reason says what",
     "not yet measured": "the experiment is not published yet",
 }
+
+
+def made(root: Path) -> dict[Path, str]:
+    """Return the text of every page that is made from the claims and results of a checkout, by its path."""
+    sources, every_claim = claims.load(root / "book" / "claims.yml")
+    published = {path.stem: results.load(path) for path in sorted((root / "results").glob("*.nc"))}
+    notebooks = {path.stem[3:]: f"../notebooks/{path.name}" for path in (root / "notebooks").glob("[0-9][0-9]-*.ipynb")}
+    judged = claims.judge(every_claim, published)
+    return {
+        root / "book" / "verdicts.md": verdicts(sources, judged, notebooks),
+        root / "book" / "schema.md": schema(),
+    }
 
 
 def verdicts(

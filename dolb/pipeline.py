@@ -54,7 +54,8 @@ def make(
     Parameters
     ----------
     configs
-        The maps and masks, all of one data set. A mask of another's size comes after it, or is in the store with it.
+        The maps and masks, all of one data set. A mask of another's size, or of the round after another, comes after
+        that one, or is in the store with it.
     networks
         The runs that train the networks, by key.
     store
@@ -113,7 +114,10 @@ def kept(ds: xr.Dataset) -> tuple[int, int]:
 
 
 class _Workshop:
-    """The stages over one data set and one store; each looks into the store before it works."""
+    """The stages over one data set and one store; each looks into the store before it works.
+
+    The data set is whole, or what the mask of the key ``within`` keeps of it.
+    """
 
     def __init__(
         self,
@@ -123,8 +127,9 @@ class _Workshop:
         device: str,
         stop: Callable[[], bool],
         progress: bool,
+        within: str = "",
     ):
-        self.runs, self.networks, self.data = results.RunStore(store), networks, data
+        self.runs, self.networks, self.data, self.within = results.RunStore(store), networks, data, within
         self.watch: dict[str, Any] = {"device": device, "stop": stop, "progress": progress}
         self.device, self.progress = resolve_device(device), progress
         # By fingerprint too: a folder of images may change under its name.
@@ -138,6 +143,7 @@ class _Workshop:
             config.trained_by
             for config in configs
             if config.weights != "imagenet"
+            and config.within == self.within
             and config.filter in FROM_FEATURES
             and not self.runs.path(config.key).exists()
         )
@@ -156,17 +162,18 @@ class _Workshop:
 
         Its ``seconds`` are those of features, map and filter; the time of training is the network's own.
         """
+        there, inside = self._inside(config)
         about: dict[str, Any] = {
             **config.as_dict(),
             "key": config.key,
             "device": device_name(self.device),
             "feature_width": models.require(config.arch).feature_width,
-            "network_accuracy": self._accuracy(config),
+            "network_accuracy": there._accuracy(config),
         }
-        mapped = self._map(config) if config.filter in ("none", "grid", *ON_THE_MAP) else None
+        mapped = there._map(config) if config.filter in ("none", "grid", *ON_THE_MAP) else None
         score = self._score(config)
         begun = time.perf_counter()
-        keep, more = self._keep(config, mapped, score)
+        keep, more = self._keep(config, mapped, score, inside)
         about["seconds"] = time.perf_counter() - begun + (float(mapped["seconds"]) if mapped else 0.0)
         about["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if keep is None:
@@ -177,21 +184,35 @@ class _Workshop:
         self.runs.put(ds)
         return ds
 
+    def _inside(self, config: FilterConfig) -> tuple[_Workshop, np.ndarray]:
+        """Return where the network and the map are made, and which examples are on it: all, or what a mask keeps."""
+        if not config.within:
+            return self, np.ones(len(self.data.train_labels), dtype=bool)
+        inside = self._mask(config.within, f"within which {config.subset} filters")
+        data = self.data.subset(inside, self.networks[config.trained_by].subset)
+        return _Workshop(self.runs.folder, self.networks, data, **self.watch, within=config.within), inside
+
     def _keep(
-        self, config: FilterConfig, mapped: Mapping[str, np.ndarray] | None, score: np.ndarray | None
+        self,
+        config: FilterConfig,
+        mapped: Mapping[str, np.ndarray] | None,
+        score: np.ndarray | None,
+        inside: np.ndarray,
     ) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
         """Return the mask, if there is to be one, and for the first map of a network what it follows from."""
         labels = self.data.train_labels
         if config.filter in ON_THE_MAP:
             assert mapped is not None
-            keep = _clusterer(config).fit(mapped["train"], labels).keep_
-            if config != replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5):
+            keep = inside.copy()
+            keep[inside] = _clusterer(config).fit(mapped["train"], labels[inside]).keep_
+            plain = replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5, within="")
+            if config != plain:
                 return keep, {}
             until = noise.noise_until(mapped["train"], labels, config.min_samples).astype(np.float32)
             return keep, {"coordinates": _rounded(mapped["train"]), "noise_until": until}
         if config.filter == "none":
             return None, {}
-        like = self._like(config)
+        like = self._mask(config.size_of, f"whose size {config.subset} has")
         if config.filter == "grid":
             assert mapped is not None
             return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), {}
@@ -199,13 +220,11 @@ class _Workshop:
             return baselines.random_keep(labels, like, random_state=config.seed), {}
         return baselines.keep_lowest(score, like, labels), {}
 
-    def _like(self, config: FilterConfig) -> np.ndarray:
-        """Return the mask whose size a baseline has."""
-        ds = self.runs.get(config.size_of, self.data.fingerprint)
+    def _mask(self, key: str, role: str) -> np.ndarray:
+        """Return a mask that is made already, or say what it is needed for."""
+        ds = self.runs.get(key, self.data.fingerprint)
         if ds is None:
-            raise ValueError(
-                f"the mask {config.size_of}, whose size {config.subset} has, is not made yet; make it first"
-            )
+            raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
         return ds["keep"].to_numpy().reshape(-1)
 
     def _score(self, config: FilterConfig) -> np.ndarray | None:

@@ -27,7 +27,7 @@ from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, dims_
 
 __all__ = [
     "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "load", "merge", "provenance",
-    "provenance_of", "published", "run_dataset", "save", "split", "validate",
+    "provenance_of", "published", "published_file", "run_dataset", "save", "split", "validate",
 ]  # fmt: skip
 
 ENGINE: Any = "h5netcdf"
@@ -48,17 +48,27 @@ def run_dataset(run: Mapping[str, Any], by_epoch: Mapping[str, np.ndarray]) -> x
 
 
 def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
-    """Join runs into one Dataset; of two runs with one key the later wins, and shorter runs are padded with NaN."""
+    """Join runs into one Dataset; of two runs with one key the later wins, and shorter runs are padded with NaN.
+
+    Runs from before a text of their config had its name have it empty, as by its default.
+    """
     by_key: dict[str, xr.Dataset] = {}
     for part in parts:
         by_key |= {str(one["key"].item()): one for one in split(part)}
     if not by_key:
         raise SchemaError("there is no run to merge")
-    runs = [one.drop_dims("event", errors="ignore") for one in by_key.values()]
+    runs = _with_all_texts([one.drop_dims("event", errors="ignore") for one in by_key.values()])
     merged = xr.concat(runs, "run", join="outer", coords="minimal", compat="equals", data_vars="all")
     if any("event" in one.dims for one in by_key.values()):
         merged = merged.assign(_joined_events(by_key.values()))
     return describe(merged)
+
+
+def _with_all_texts(runs: list[xr.Dataset]) -> list[xr.Dataset]:
+    """Return the runs, each with every text over ``run`` that one of them has as a coordinate."""
+    names = {str(name) for one in runs for name, values in one.coords.items() if values.dims == ("run",)}
+    texts = {name for name in names if name in SCHEMA and SCHEMA[name].kind == "text"}
+    return [one.assign_coords({name: ("run", [""]) for name in texts if name not in one}) for one in runs]
 
 
 def split(ds: xr.Dataset) -> list[xr.Dataset]:
@@ -121,12 +131,19 @@ def _read(path: Path) -> xr.Dataset:
 
 
 def published(slug: str) -> xr.Dataset:
-    """Load ``results/<slug>.nc`` from ``DOLB_RESULTS``, from here, the folder above, or this package's checkout."""
+    """Load ``results/<slug>.nc`` from where ``published_file`` finds it."""
+    return load(published_file(f"{slug}.nc"))
+
+
+def published_file(name: str) -> Path:
+    """Return a file of ``results``: of ``DOLB_RESULTS``, here, in the folder above, or in this package's checkout.
+
+    If there is none, it is the path at which it was looked for first.
+    """
     folders = [Path("results"), Path("../results"), Path(__file__).resolve().parents[1] / "results"]
     if os.environ.get("DOLB_RESULTS"):
         folders.insert(0, Path(os.environ["DOLB_RESULTS"]))
-    found = next((folder / f"{slug}.nc" for folder in folders if (folder / f"{slug}.nc").is_file()), None)
-    return load(found or folders[0] / f"{slug}.nc")
+    return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
 
 
 def provenance_of(ds: xr.Dataset) -> dict[str, str]:

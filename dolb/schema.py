@@ -149,6 +149,7 @@ SCHEMA: dict[str, Variable] = {
             "map_seed": ("int", "seed of the map"),
             "eps": ("float", "DBSCAN: radius of a neighbourhood, NaN where each class has its own"),
             "min_samples": ("int", "DBSCAN: points within eps that make a core point"),
+            "within": ("text", "mask of the round before, by its key: the map is of what that keeps; empty: of all"),
             "size_of": ("text", "key of the mask whose size, class by class, this one has"),
             "networks": ("int", "networks trained for the mask: seeds of EL2N, folds of confident learning"),
             "feature_width": ("int", "penultimate features of the network"),

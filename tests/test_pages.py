@@ -3,11 +3,10 @@
 from made_runs import made_curve
 
 from dolb import claims, pages, results
-from dolb.cli import made_pages
 
 
 def test_the_committed_pages_are_those_that_the_results_make(repo_root):
-    for path, text in made_pages(repo_root).items():
+    for path, text in pages.made(repo_root).items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of step: run `make pages`"
 
 

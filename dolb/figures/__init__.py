@@ -21,7 +21,7 @@ from dolb.figures.noise import (
     noise_by_eps,
     noise_by_extractor,
     noise_by_parameter,
-    noise_map,
+    noise_rounds,
     noise_shared,
     noise_stability,
 )
@@ -59,7 +59,7 @@ __all__ = [
     "noise_by_eps",
     "noise_by_extractor",
     "noise_by_parameter",
-    "noise_map",
+    "noise_rounds",
     "noise_shared",
     "noise_stability",
     "paths",

@@ -10,11 +10,11 @@ import pandas as pd
 
 from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, batch_size_axis, picked, titled
 
-SETS = ["full", "network", "random", "grid", "neighbours", "el2n", "forgetting", "confident"]
+SETS = ["full", "network", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
 _COLOUR = dict(
     zip(
         SETS,
-        [*COLOURS[:1], COLOURS[4], COLOURS[6], COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[5], "#999999"],
+        [*COLOURS[:1], COLOURS[4], COLOURS[6], "#6A3D9A", COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[5], "#999999"],
         strict=True,
     )
 )

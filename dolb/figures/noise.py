@@ -12,7 +12,6 @@ from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, by_dept
 CLASSES = [
     "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#000000", "#999999", "#B2DF8A", "#6A3D9A",
 ]  # fmt: skip
-NOISE = "#D55E00"
 _NO_AXIS = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
 
 
@@ -40,27 +39,6 @@ def maps(points: pd.DataFrame, classes: Sequence[str], title: str = "", said: Se
         .add_params(split)
         .properties(title=titled(title, said))
     )
-
-
-def noise_map(points: pd.DataFrame, classes: Sequence[str], title: str = "") -> Panel:
-    """Draw one map with its noise, all classes or the one that is chosen below.
-
-    ``points`` has x, y, label, noise (kept or noise), noise_until.
-    """
-    options = ["all", *classes]
-    shown = alt.param(name="shown", value="all", bind=alt.binding_select(options=options, name="class "))
-    base = alt.Chart(_named(points, classes)).transform_filter("shown === 'all' || datum.class === shown")
-    place = {"x": alt.X("x:Q", axis=_NO_AXIS), "y": alt.Y("y:Q", axis=_NO_AXIS)}
-    colour = alt.Color("noise:N", title=None, legend=ABOVE).scale(domain=["kept", "noise"], range=["#9DB8CC", NOISE])
-    tooltip = [
-        alt.Tooltip("class:N"),
-        alt.Tooltip("noise:N", title="filter"),
-        alt.Tooltip("noise_until:Q", title="noise below eps", format=".2f"),
-    ]
-    kept = base.transform_filter("datum.noise === 'kept'").mark_circle(size=10, opacity=0.5)
-    gone = base.transform_filter("datum.noise === 'noise'").mark_circle(size=16)
-    layers = [part.encode(color=colour, tooltip=tooltip, **place) for part in (kept, gone)]
-    return alt.layer(*layers).add_params(shown).properties(width=560, height=420, title=titled(title))
 
 
 def _named(points: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
@@ -194,3 +172,33 @@ def noise_shared(table: pd.DataFrame, title: str = "") -> Panel:
         base.mark_bar(color=COLOURS[1], height={"band": 0.6}).encode(x=x, tooltip=tooltip),
         base.mark_tick(thickness=3, color=REPORTED).encode(x=alt.X("by_chance:Q", title="")),
     ).properties(width=480, height=32 * len(order) + 20, title=titled(title))
+
+
+def noise_rounds(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw what each round of the filter removes, and how much of that other maps call noise too.
+
+    ``table`` has round, examples, images, removed, in_all, shared, by_chance, overlap, network_accuracy.
+    """
+    names = ["removed by the round", "noise on other maps too", "the same of a random draw"]
+    base = alt.Chart(table).encode(y=alt.Y("round:O", title="round"))
+    x = alt.X("removed:Q", title="share of all training images").axis(format=".1%")
+    tooltip = [
+        alt.Tooltip("round:O"),
+        alt.Tooltip("images:Q", title="removed images", format=","),
+        alt.Tooltip("examples:Q", title="images on its map", format=","),
+        alt.Tooltip("removed:Q", title="of all images", format=".2%"),
+        alt.Tooltip("shared:Q", title=names[1], format=".2%"),
+        alt.Tooltip("by_chance:Q", title=names[2], format=".2%"),
+        alt.Tooltip("in_all:Q", title="removed so far", format=".2%"),
+        alt.Tooltip("overlap:Q", title="the first round's part of that", format=".1%"),
+        alt.Tooltip("network_accuracy:Q", title="the network's test accuracy", format=".1%"),
+    ]
+    colour = alt.Color("what:N", title=None, legend=ABOVE, sort=names).scale(
+        domain=names, range=[COLOURS[1], COLOURS[0], REPORTED]
+    )
+    parts = [base.transform_calculate(what=f"'{name}'").encode(color=colour) for name in names]
+    return alt.layer(
+        parts[0].mark_bar(height={"band": 0.6}).encode(x=x, tooltip=tooltip),
+        parts[1].mark_bar(height={"band": 0.6}).encode(x=alt.X("shared:Q", title=""), tooltip=tooltip),
+        parts[2].mark_tick(thickness=3).encode(x=alt.X("by_chance:Q", title="")),
+    ).properties(width=480, height=40 * len(table) + 20, title=titled(title))

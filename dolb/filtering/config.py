@@ -18,7 +18,8 @@ class FilterConfig(Keyed):
     """One map, or the mask that one filter makes: the same config and the same network give the same mask.
 
     ``filter`` ``none`` is the map alone, of training and test set. The others make a mask of the training set: from the
-    map (``ON_THE_MAP``), or of the size of another mask, class by class (``BASELINES``).
+    map (``ON_THE_MAP``), or of the size of another mask, class by class (``BASELINES``). With ``within`` it is one more
+    round of filtering: the network was trained on what another mask keeps, and the map is of that alone.
     """
 
     experiment: str = "adhoc"
@@ -35,6 +36,7 @@ class FilterConfig(Keyed):
     min_samples: int = 5
     networks: int = 1  # EL2N: networks, with seeds from `seed` on; confident learning: folds
     size_of: str = ""  # key of the mask whose size a baseline has
+    within: str = ""  # key of the mask of the round before; what that removes stays removed
 
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
@@ -45,8 +47,14 @@ class FilterConfig(Keyed):
                 f"size_of is {self.size_of!r} for filter {self.filter!r}; accepted: the key of a mask for "
                 f"{', '.join(BASELINES)}, and nothing for others"
             )
+        if self.within and (self.filter not in ON_THE_MAP or self.weights != "trained"):
+            raise ValueError(
+                f"within is {self.within!r} for filter {self.filter!r} and weights {self.weights!r}; accepted: the key "
+                f"of a mask for {', '.join(ON_THE_MAP)} by a trained network, and nothing for others"
+            )
 
     @property
     def subset(self) -> str:
         """What runs call the examples that the mask keeps: the kind of set, the network, and part of the key."""
-        return f"{'network' if self.filter in ON_THE_MAP else self.filter}-{self.arch}-{self.key[:8]}"
+        on_the_map = "recursive" if self.within else "network"
+        return f"{on_the_map if self.filter in ON_THE_MAP else self.filter}-{self.arch}-{self.key[:8]}"

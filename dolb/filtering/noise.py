@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.cluster import HDBSCAN
 
 from dolb.filtering import density
-from dolb.filtering.checks import class_labels, finite_rows, keep_mask
+from dolb.filtering.checks import class_labels, finite_rows
 
 ON_EMPTY_CLASS = ("raise", "keep")
 
@@ -183,56 +183,6 @@ def noise_share(
     """Return the share of points that ``ClassDBSCAN`` calls noise, 0 to 1, at each of ``eps_values``."""
     until = np.sort(noise_until(coordinates, labels, min_samples))
     return 1 - np.searchsorted(until, np.asarray(eps_values, dtype=float), side="right") / len(until)
-
-
-class Embedding(Protocol):
-    """What ``recursive`` asks of a map."""
-
-    def fit_transform(self, features: np.ndarray) -> np.ndarray:
-        """Return coordinates (n, 2)."""
-
-
-def recursive(
-    features_of: Callable[[np.ndarray], np.ndarray],
-    labels: np.ndarray,
-    embedding: Embedding,
-    clusterer: ClassDBSCAN | ClassHDBSCAN,
-    *,
-    rounds: int = 3,
-    least_share: float = 0.001,
-) -> np.ndarray:
-    """Filter, retrain, filter again: return the mask after each round, ``(rounds done, n)``.
-
-    Parameters
-    ----------
-    features_of
-        Takes a mask of the examples kept so far, all of them in the first round, trains a network on those, and returns
-        the features of those alone, in their order.
-    labels
-        Class of each of the ``n`` examples.
-    embedding, clusterer
-        Fitted anew in each round.
-    rounds
-        Rounds at most.
-    least_share
-        End after a round that removed less than this share of what was left.
-    """
-    if rounds < 1:
-        raise ValueError(f"rounds is {rounds}; accepted: 1 or more")
-    labels = class_labels(labels, len(labels))
-    keep = np.ones(len(labels), dtype=bool)
-    masks: list[np.ndarray] = []
-    while len(masks) < rounds:
-        features = finite_rows("features", features_of(keep.copy()))
-        if len(features) != keep.sum():
-            raise ValueError(f"features_of returned {len(features)} rows for a mask that keeps {keep.sum()} examples")
-        kept = keep_mask(clusterer.fit(embedding.fit_transform(features), labels[keep]).keep_, len(features))
-        keep = keep.copy()
-        keep[keep] = kept
-        masks.append(keep)
-        if 1 - kept.mean() < least_share:
-            break
-    return np.stack(masks)
 
 
 def grid_sample(

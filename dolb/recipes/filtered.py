@@ -16,9 +16,9 @@ from dolb.training.config import RunConfig
 
 WORKERS = 8
 MAIN_SETS = ("full", "network", "random")
-SETS = (*MAIN_SETS, *(name for name in BASELINES if name not in MAIN_SETS))
+SETS = (*MAIN_SETS, "recursive", *(name for name in BASELINES if name not in MAIN_SETS))
 
-DEMO_SETS = (*MAIN_SETS, "neighbours", "confident")
+DEMO_SETS = (*MAIN_SETS, "recursive", "neighbours", "confident")
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,12 @@ def _extractor(scale: str, arch: str, seed: int) -> RunConfig:
     return _run(scale, "extractor", arch, STUDIES[scale].tuned[0][0], seed=seed)
 
 
+def _again(scale: str) -> RunConfig:
+    """Return the run that trains the first extractor once more, on what its mask keeps."""
+    first = STUDIES[scale].extractors[0]
+    return replace(_extractor(scale, first, 0), subset=_map(scale, "noise", first).subset)
+
+
 def _early(scale: str) -> RunConfig:
     """Return the run that EL2N asks: the first epochs of the one that is trained, and no more."""
     whole = _extractor(scale, STUDIES[scale].trained, 0)
@@ -120,7 +126,7 @@ def networks(scale: str) -> dict[str, RunConfig]:
     scale = "demo" if scale == "demo" else "paper"
     study = STUDIES[scale]
     runs = [_extractor(scale, arch, seed) for arch in study.extractors for seed in study.train_seeds]
-    runs += [_extractor(scale, study.trained, 0), _early(scale)]
+    runs += [_extractor(scale, study.trained, 0), _early(scale), _again(scale)]
     return {one.key: one for one in runs}
 
 
@@ -138,7 +144,8 @@ def _map(scale: str, experiment: str, arch: str, seed: int = 0, **more: object) 
 def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
     """Return the masks that runs of a seed are trained on, by the name of the set.
 
-    Each seed has a random set of its own; all other sets are the same for all seeds.
+    Each seed has a random set of its own; all other sets are the same for all seeds. The recursive set is what a
+    second round of the filter leaves, on the map by a network that was trained on what the first one kept.
     """
     scale = "demo" if scale == "demo" else "paper"
     study = STUDIES[scale]
@@ -154,11 +161,12 @@ def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
         "confident": {**trained, "networks": study.folds},
     }
     others = {kind: replace(network, filter=kind, size_of=network.key, **more) for kind, more in kinds.items()}
-    return {"network": network, **others}
+    recursive = replace(network, trained_by=_again(scale).key, within=network.key)
+    return {"network": network, "recursive": recursive, **others}
 
 
 def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
-    """Return the masks that these runs are trained on or judged over, each after the one whose size it has."""
+    """Return the masks that these runs are trained on or judged over, each after the one that it follows from."""
     named = {one.subset: one for seed in sorted({run.seed for run in runs}) for one in masks(scale, seed).values()}
     wanted = {name for run in runs for name in run.subsets}
     network = masks(scale)["network"]

@@ -19,7 +19,7 @@ from dolb import summary
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
 MAIN = ("full", "network", "random")
-ORDER = (*MAIN, "grid", "neighbours", "el2n", "forgetting", "confident")
+ORDER = (*MAIN, "recursive", "grid", "neighbours", "el2n", "forgetting", "confident")
 
 
 def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:

@@ -5,6 +5,7 @@ Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -30,11 +31,13 @@ _NAMES = [
     "network_accuracy",
 ]
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
+_ON_THE_MAP = ("dbscan", "knee", "hdbscan")
 
 
 def rows(ds: xr.Dataset) -> pd.DataFrame:
     """Return a row per map or mask, with what it is of; ``removed`` is the share of examples that a mask removes."""
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in [*_NAMES, *MORE]})
+    frame["within"] = ds["within"].to_numpy() if "within" in ds else ""  # older files have one round alone
     frame["extractor"] = np.where(frame["weights"] == "imagenet", frame["arch"] + ", ImageNet", frame["arch"])
     if "keep" in ds:
         frame["removed"] = 1 - _kept(ds).mean(axis=1)
@@ -94,6 +97,7 @@ def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
 def grid(ds: xr.Dataset) -> pd.DataFrame:
     """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs."""
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
+    frame = frame[frame["within"] == ""]
     for name in ("filter", "perplexity", "min_samples", "eps"):
         frame = frame[frame[name] == frame[name].mode()[0]]
     return frame.reset_index(drop=True)
@@ -109,6 +113,17 @@ def first(ds: xr.Dataset) -> int:
 def reference(ds: xr.Dataset) -> xr.Dataset:
     """Return the mask that runs are trained with, and its map, over ``example`` alone."""
     return ds.isel(run=first(ds))
+
+
+def has_map(one: xr.Dataset) -> bool:
+    """Whether a mask has its map with it: that of each network's first training and first seed of t-SNE has."""
+    return "x" in one and bool(np.isfinite(one["x"]).all())
+
+
+def points_of(one: xr.Dataset, classes: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each example of one mask: its class, place on the map, and whether and until when it is kept."""
+    names = np.array(classes)[one["label"].to_numpy()]
+    return pd.DataFrame({"class": names} | {name: one[name].to_numpy() for name in ("x", "y", "keep", "noise_until")})
 
 
 def removed(ds: xr.Dataset) -> pd.DataFrame:
@@ -202,10 +217,14 @@ def jaccard(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
     """Return the share that DBSCAN calls noise by eps, for the first map of each extractor."""
-    until = ds["noise_until"].transpose("run", "example").to_numpy()
     frame = grid(ds)
+    if "noise_until" not in ds:
+        return pd.DataFrame(columns=["extractor", "eps", "removed"])
+    until = ds["noise_until"].transpose("run", "example").to_numpy()
     there = frame[np.isfinite(until[frame["position"]]).any(axis=1)].drop_duplicates("extractor")
     found = until[there["position"]]
+    if not len(found):
+        return pd.DataFrame(columns=["extractor", "eps", "removed"])
     eps = np.geomspace(np.quantile(found, 0.01), np.quantile(found, 0.999), steps)
     parts = [
         pd.DataFrame({"extractor": extractor, "eps": eps, "removed": (radii[:, None] > eps).mean(axis=0)})
@@ -225,7 +244,7 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     used, found = frame.iloc[at], []
     same = frame[(frame["arch"] == used["arch"]) & (frame["weights"] == used["weights"])]
     same = same[(same["seed"] == used["seed"]) & (same["map_seed"] == used["map_seed"])]
-    same = same[same["filter"].isin(("dbscan", "knee", "hdbscan"))]
+    same = same[same["filter"].isin(_ON_THE_MAP) & (same["within"] == used["within"])]
     names = ("perplexity", "min_samples", "filter")
     for name in names:
         rest = [other for other in names if other != name]
@@ -243,7 +262,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame, keep = rows(ds), _kept(ds)
     noise = ~keep[first(ds)]
-    baselines = frame[~frame["filter"].isin(("dbscan", "knee", "hdbscan"))]
+    baselines = frame[~frame["filter"].isin(_ON_THE_MAP)]
     found = [
         {
             "filter": row["filter"],
@@ -257,13 +276,50 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["filter", "removed", "shared", "images", "by_chance"])
 
 
-def noise_points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
-    """Return points of the first mask's map for a figure: all that are removed up to ``most``, and as many others."""
-    one = reference(ds)
-    keep = one["keep"].to_numpy().astype(bool)
-    parts = []
-    for members in (np.flatnonzero(keep), np.flatnonzero(~keep)):
-        shown = members[:: max(1, -(-len(members) // most))]
-        table = {name: one[name].to_numpy()[shown] for name in ("x", "y", "label", "noise_until")}
-        parts.append(pd.DataFrame({**table, "noise": np.where(keep[shown], "kept", "noise")}))
-    return pd.concat(parts, ignore_index=True)
+def rounds(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what each round of the filter removes, from the mask in use on: a row per round.
+
+    ``examples`` are those on its map and ``images`` those that it removes; all else are shares. Of all examples:
+    ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another training of
+    the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the round's own map
+    would share. ``overlap`` is the Jaccard index of what is removed so far with what the first round removes.
+    """
+    frame, keep, masks = rows(ds), _kept(ds), grid(ds)
+    positions = [first(ds)]
+    while len(after := frame.index[frame["within"] == frame["key"][positions[-1]]]):
+        positions.append(int(after[0]))
+    used = frame.iloc[positions[0]]
+    same = (masks["arch"] == used["arch"]) & (masks["weights"] == used["weights"])
+    elsewhere = ~keep[masks["position"][same & (masks["seed"] != used["seed"])]]
+    likely = elsewhere.mean(axis=0) if len(elsewhere) else np.full(keep.shape[1], np.nan)
+    found = []
+    left = np.ones(keep.shape[1], dtype=bool)
+    for number, at in enumerate(positions, start=1):
+        gone = left & ~keep[at]
+        share, so_far = float(gone.mean()), float((~keep[at]).mean())
+        counts = {"round": number, "examples": int(left.sum()), "images": int(gone.sum())}
+        shares = {"removed": share, "in_all": so_far, "shared": float((likely * gone).mean())}
+        shares |= {"by_chance": share * float(likely[left].mean()), "overlap": used["removed"] / (so_far or np.nan)}
+        found.append({**counts, **shares, "network_accuracy": frame["network_accuracy"][at]})
+        left = keep[at]
+    return pd.DataFrame(found)
+
+
+def rounds_in_words(table: pd.DataFrame) -> str:
+    """Say what each round removes, and how far another training of the network agrees with the last."""
+    if len(table) < 2:
+        return "A second round is not among these masks."
+    told = [
+        f"Round {row['round']} removes {row['images']:,} of {row['examples']:,} images, {row['removed']:.2%} of all, "
+        f"on the map by a network with a test accuracy of {row['network_accuracy']:.1%}."
+        for row in table.to_dict("records")
+    ]
+    last = table.iloc[-1]
+    told.append(f"Together that is {last['in_all']:.2%}, of which the first round has {last['overlap']:.0%}.")
+    if last["removed"] > 0 and np.isfinite(last["shared"]):
+        share, chance = last["shared"] / last["removed"], last["by_chance"] / last["removed"]
+        told.append(
+            f"Of what round {last['round']:.0f} removes, {share:.0%} is noise on a map by another training on all "
+            f"images; of a random draw from what was left to it, {chance:.0%} would be."
+        )
+    return " ".join(told)

@@ -5,8 +5,9 @@ of a network and opens from disk. ``show`` puts it under a notebook's cell, ``wr
 """
 
 from dolb.viewer.page import MOST_BYTES, Viewer, eps_of, eps_steps, show, write_page
-from dolb.viewer.thumbnails import Thumbnails, examples_to_show, thumbnails
+from dolb.viewer.thumbnails import Thumbnails, examples_to_show, thumbnails, thumbnails_of
 
 __all__ = [
-    "MOST_BYTES", "Thumbnails", "Viewer", "eps_of", "eps_steps", "examples_to_show", "show", "thumbnails", "write_page",
+    "MOST_BYTES", "Thumbnails", "Viewer", "eps_of", "eps_steps", "examples_to_show", "show", "thumbnails",
+    "thumbnails_of", "write_page",
 ]  # fmt: skip

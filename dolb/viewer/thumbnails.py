@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,17 +33,22 @@ class Thumbnails:
     fingerprint: str = ""
 
     def save(self, path: str | Path) -> Path:
-        """Write the sheet and what it shows to an ``.npz`` file."""
+        """Write the sheet and what it shows to an ``.npz`` file, whole or not at all; equal ones in equal bytes."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            np.savez(
-                file,
-                examples=self.examples,
-                sheet=np.frombuffer(self.sheet, dtype=np.uint8),
-                shape=np.array([self.height, self.width, self.columns]),
-                fingerprint=np.array(self.fingerprint),
-            )
+        arrays = {
+            "examples": self.examples,
+            "sheet": np.frombuffer(self.sheet, dtype=np.uint8),
+            "shape": np.array([self.height, self.width, self.columns]),
+            "fingerprint": np.array(self.fingerprint),
+        }
+        part = path.with_name(f".{path.name}.part")
+        # Not np.savez, which notes the time: a file that git keeps should change with what is in it alone.
+        with zipfile.ZipFile(part, "w") as file:
+            for name, array in arrays.items():
+                with file.open(zipfile.ZipInfo(f"{name}.npy"), "w") as entry:
+                    np.lib.format.write_array(entry, array, allow_pickle=False)
+        part.replace(path)
         return path
 
     @classmethod
@@ -108,3 +114,13 @@ def examples_to_show(ds: xr.Dataset, others: int = 5000, random_state: int = 0) 
         next_ones = kept[np.argsort(-ds["noise_until"].values[kept], kind="stable")][: others // 2]
         kept = np.concatenate([next_ones, kept[~np.isin(kept, next_ones)]])
     return np.sort(np.concatenate([np.flatnonzero(~keep), kept[:others]]))
+
+
+def thumbnails_of(ds: xr.Dataset, images: np.ndarray, fingerprint: str = "", others: int = 5000) -> Thumbnails:
+    """Put on a sheet those of the training images that a page of the map should hold (``examples_to_show``)."""
+    if len(images) != ds.sizes["example"]:
+        raise ValueError(
+            f"there are {len(images)} images, and the map is of other data: {ds.sizes['example']} examples"
+        )
+    shown = examples_to_show(ds, others)
+    return thumbnails(images[shown], shown, fingerprint)

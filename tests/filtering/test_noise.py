@@ -188,49 +188,6 @@ def test_parameters_that_are_not_known_are_refused(points, method, message):
         method.fit(*points)
 
 
-# Filter, retrain, filter again
-
-
-class Identity:
-    """A map of features that are coordinates already."""
-
-    def fit_transform(self, features):
-        return features
-
-
-def test_recursive_filtering_sees_only_what_was_kept_and_never_takes_back(points):
-    coordinates, labels = points
-    asked = []
-
-    def features_of(keep):
-        asked.append(keep)
-        return coordinates[keep] * 1.3 ** len(asked)  # sparser every time, so that there is always more to remove
-
-    masks = noise.recursive(features_of, labels, Identity(), ClassDBSCAN(), rounds=3, least_share=0)
-    assert masks.shape == (3, len(labels))
-    assert asked[0].all()
-    np.testing.assert_array_equal(asked[1:], masks[:-1])
-    np.testing.assert_array_equal(masks[0], ClassDBSCAN().fit(coordinates * 1.3, labels).keep_)
-    assert (np.diff(masks.sum(axis=1)) < 0).all()
-    assert not (masks[1:] & ~masks[:-1]).any()
-
-
-def test_recursive_filtering_ends_when_little_is_removed(points):
-    coordinates, labels = points
-    masks = noise.recursive(
-        lambda keep: coordinates[keep], labels, Identity(), ClassDBSCAN(), rounds=10, least_share=0.01
-    )
-    removed = 1 - masks.sum(axis=1) / np.array([len(labels), *masks.sum(axis=1)[:-1]])
-    assert len(masks) < 10
-    assert removed[-1] < 0.01
-    assert (removed[:-1] >= 0.01).all()
-
-
-def test_recursive_filtering_refuses_features_of_other_examples(points):
-    with pytest.raises(ValueError, match=r"features_of returned 612 rows for a mask that keeps \d+ examples"):
-        noise.recursive(lambda keep: points[0], points[1], Identity(), ClassDBSCAN())
-
-
 # Stratified grid sampling
 
 
