@@ -193,12 +193,13 @@ def noise_rounds(table: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("overlap:Q", title="the first round's part of that", format=".1%"),
         alt.Tooltip("network_accuracy:Q", title="the network's test accuracy", format=".1%"),
     ]
+    chosen = alt.selection_point(fields=["what"], bind="legend")
     colour = alt.Color("what:N", title=None, legend=ABOVE, sort=names).scale(
         domain=names, range=[COLOURS[1], COLOURS[0], REPORTED]
     )
-    parts = [base.transform_calculate(what=f"'{name}'").encode(color=colour) for name in names]
+    parts = [base.transform_calculate(what=f"'{name}'").encode(color=colour, opacity=picked(chosen)) for name in names]
     return alt.layer(
-        parts[0].mark_bar(height={"band": 0.6}).encode(x=x, tooltip=tooltip),
+        parts[0].mark_bar(height={"band": 0.6}).encode(x=x, tooltip=tooltip).add_params(chosen),
         parts[1].mark_bar(height={"band": 0.6}).encode(x=alt.X("shared:Q", title=""), tooltip=tooltip),
         parts[2].mark_tick(thickness=3).encode(x=alt.X("by_chance:Q", title="")),
     ).properties(width=480, height=40 * len(table) + 20, title=titled(title))

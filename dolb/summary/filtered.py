@@ -55,6 +55,12 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
+def sizes(ds: xr.Dataset) -> dict[str, int]:
+    """Return how many images each set has, in the order in which figures have the sets."""
+    found = runs(ds).groupby("set")["training_examples"].min()
+    return {name: int(found[name]) for name in in_order(found.index)}
+
+
 def narrow(ds: xr.Dataset, sets: Sequence[str] | None = None, **values: Any) -> xr.Dataset:
     """Keep the runs on these sets, and with these values of the config, as ``summary.narrow`` does."""
     ds = summary.narrow(ds, **values)

@@ -37,6 +37,14 @@
     return "#" + [0, 8, 4].map((n) => part(n).toString(16).padStart(2, "0")).join("");
   }
 
+  // For each class, how many of its points have a value above each of the steps: those that are gone at it.
+  function countsByStep(label, value, classes, steps) {
+    const counts = Array.from({ length: classes }, () => new Uint32Array(steps + 1));
+    for (let i = 0; i < label.length; i++) if (value[i] > 0) counts[label[i]][value[i] - 1] += 1;
+    for (const row of counts) for (let step = steps - 1; step >= 0; step--) row[step] += row[step + 1];
+    return counts;
+  }
+
   function theme() {
     const named = document.documentElement.dataset.theme;
     if (named === "dark" || named === "light") return named;
@@ -60,23 +68,40 @@
     const onMap = (value) => (value / 65535) * 1.9 - 0.95; // a margin of 5% around the square
     const x = Float32Array.from({ length: n }, (_, i) => onMap(xy[2 * i]));
     const y = Float32Array.from({ length: n }, (_, i) => onMap(xy[2 * i + 1]));
-    const everyone = Array.from({ length: n }, (_, i) => i);
-    const byNoise = noiseUntil ? [...everyone].sort((a, b) => noiseUntil[b] - noiseUntil[a] || a - b) : everyone;
-    const perClass = new Array(names.length).fill(0);
-    for (const k of label) perClass[k] += 1;
+    // Sorted once, the noisiest first: what is removed at a step is then the first so many, of all and of each class.
+    const radius = (i) => (noiseUntil ? noiseUntil[i] : 0);
+    const byNoise = Array.from(
+      Uint32Array.from({ length: n }, (_, i) => i).sort(
+        (a, b) => removedUntil[b] - removedUntil[a] || radius(b) - radius(a) || a - b,
+      ),
+    );
+    const members = names.map(() => []);
+    for (const i of byNoise) members[label[i]].push(i);
+    const goneBy = countsByStep(label, removedUntil, names.length, data.eps.length);
+    // The groups in which points are drawn, and their order: what is removed lies on top.
+    const groups = { class: label, eps: removedUntil, mask: keep.map((kept) => 1 - kept) };
+    const goneByMask = countsByStep(label, groups.mask, names.length, 1);
+    const noisiestLast = [...byNoise].reverse();
+    const orders = {
+      class: [...byNoise].sort((a, b) => a - b),
+      eps: noisiestLast,
+      mask: [...noisiestLast.filter((i) => keep[i]), ...noisiestLast.filter((i) => !keep[i])],
+    };
 
-    const tileOf = new Map();
+    const tileOf = new Int32Array(n).fill(-1);
     let sheet = null;
     if (data.images) {
-      decode(data.images.examples, Int32Array).forEach((example, tile) => tileOf.set(example, tile));
+      decode(data.images.examples, Int32Array).forEach((example, tile) => {
+        tileOf[example] = tile;
+      });
       sheet = new Image();
       sheet.src = URL.createObjectURL(new Blob([bytes(data.images.sheet)], { type: "image/webp" }));
       sheet.decode().then(() => fillGallery());
       data.images.sheet = null;
     }
 
-    // What the controls say, read once for each change of them: a form is slow to ask 50,000 times.
-    const state = { page: 0, shown: [], removed: new Uint8Array(n) };
+    // What the controls say, read once for each change of them.
+    const state = { page: 0, shown: [], pointed: -1 };
     function read() {
       const { class: chosen, rule, step, colour } = form.elements;
       Object.assign(state, {
@@ -85,13 +110,13 @@
         step: Number(step.value),
         byClass: colour.value === "class",
       });
-      for (let i = 0; i < n; i++) state.removed[i] = state.byEps ? state.step < removedUntil[i] : !keep[i];
     }
+    const isRemoved = (i) => (state.byEps ? state.step < removedUntil[i] : !keep[i]);
 
     function picture(example) {
-      if (!tileOf.has(example) || !sheet.complete || !sheet.naturalWidth) return null;
+      const tile = tileOf[example];
+      if (tile < 0 || !sheet.complete || !sheet.naturalWidth) return null;
       const { width, height, columns } = data.images,
-        tile = tileOf.get(example),
         image = document.createElement("canvas");
       image.className = "dv-image";
       image.width = width;
@@ -103,15 +128,16 @@
     }
 
     function lines(i) {
-      const radius =
+      const until =
         noiseUntil &&
         (Number.isFinite(noiseUntil[i]) ? `noise below eps ${noiseUntil[i].toPrecision(3)}` : "noise at every eps");
-      return [names[label[i]], `example ${i}`, state.removed[i] ? "removed" : "kept", ...(radius ? [radius] : [])];
+      return [names[label[i]], `example ${i}`, isRemoved(i) ? "removed" : "kept", ...(until ? [until] : [])];
     }
 
     // --- Map
 
     function hover(i) {
+      state.pointed = i;
       card.hidden = i < 0;
       for (const tile of find(".dv-tiles").querySelectorAll("button"))
         tile.classList.toggle("dv-on", Number(tile.dataset.example) === i);
@@ -125,7 +151,12 @@
           return row;
         }),
       );
-      const [left, top] = map.at(i) ?? [0, 0];
+      placeCard();
+    }
+
+    function placeCard() {
+      if (state.pointed < 0) return;
+      const [left, top] = map.at(state.pointed) ?? [0, 0];
       card.style.left =
         Math.max(4, left + 14 + card.offsetWidth > frame.clientWidth ? left - 14 - card.offsetWidth : left + 14) + "px";
       card.style.top = Math.max(4, Math.min(top - 20, frame.clientHeight - card.offsetHeight - 4)) + "px";
@@ -138,30 +169,34 @@
     }
     size();
     const asked = new URLSearchParams(location.search).get("renderer"); // "webgl" or "canvas", for tests and for comparison
-    let map = asked === "canvas" ? null : WebGLMap.create(canvas, x, y, (i) => hover(i), asked === "webgl");
+    const told = { over: hover, moved: placeCard };
+    let map = asked === "canvas" ? null : WebGLMap.create(canvas, x, y, told, asked === "webgl");
     if (!map) {
       const plain = canvas.cloneNode(); // a canvas keeps the first kind of context that it was asked for
       canvas.replaceWith(plain);
-      map = new CanvasMap(plain, x, y, (i) => hover(i));
+      map = new CanvasMap(plain, x, y, told);
     }
     const surface = find(".dv-map > canvas");
 
     function draw() {
       const colours = COLOURS[theme()],
-        { byClass, chosen, removed } = state;
+        { byClass, byEps, chosen, step } = state,
+        by = byClass ? "class" : byEps ? "eps" : "mask";
       figure.dataset.theme = theme();
       // Few points would be lost as dots, many would cover each other on a small screen.
       const larger = (n > 20000 ? 1 : n > 5000 ? 1.4 : 2) * Math.max(0.5, Math.min(1, frame.clientWidth / 800));
+      // A group of points for each step of the slider: moving it changes the looks of groups, and no point.
+      const kept = { colour: colours.kept, size: SIZES.kept * larger },
+        removed = { colour: colours.removed, size: SIZES.removed * larger };
       map.draw({
-        group: byClass ? label : removed.slice(),
+        group: groups[by],
         groups: byClass
           ? names.map((_, each) => ({ colour: classColour(each), size: SIZES.class * larger }))
-          : [
-              { colour: colours.kept, size: SIZES.kept * larger },
-              { colour: colours.removed, size: SIZES.removed * larger },
-            ],
-        order: byClass ? everyone : [...everyone.filter((i) => !removed[i]), ...everyone.filter((i) => removed[i])],
-        visible: chosen < 0 ? null : everyone.filter((i) => label[i] === chosen),
+          : Array.from({ length: byEps ? data.eps.length + 1 : 2 }, (_, each) =>
+              each > (byEps ? step : 0) ? removed : kept,
+            ),
+        order: orders[by],
+        visible: chosen < 0 ? null : members[chosen],
         background: toHex(getComputedStyle(frame).backgroundColor),
         ring: colours.ring,
       });
@@ -197,22 +232,21 @@
 
     function answer() {
       const k = state.chosen,
-        gone = new Array(names.length).fill(0);
-      const all = byNoise.filter((i) => state.removed[i]);
-      for (const i of all) gone[label[i]] += 1;
-      state.shown = k < 0 ? all : all.filter((i) => label[i] === k);
+        gone = state.byEps ? goneBy.map((counts) => counts[state.step]) : goneByMask.map((counts) => counts[0]),
+        all = gone.reduce((sum, part) => sum + part, 0),
+        list = k < 0 ? byNoise : members[k];
+      state.shown = state.byEps ? list.slice(0, k < 0 ? all : gone[k]) : list.filter((i) => !keep[i]);
       state.page = 0;
-      form.elements.step.disabled = !state.byEps;
       const eps = data.eps.length ? String(data.eps[state.step]) : "";
       form.elements.eps.value = eps;
       form.elements.step.setAttribute("aria-valuetext", `eps ${eps}`);
       const by = state.byEps ? `At eps ${eps}` : `By the mask ${data.mask}`;
-      const ofClass = k < 0 ? "" : `; of ${names[k]}, ${share(gone[k], perClass[k])}`;
-      find(".dv-share").textContent = `${by}, ${share(all.length, n)} examples are removed${ofClass}.`;
+      const ofClass = k < 0 ? "" : `; of ${names[k]}, ${share(gone[k], members[k].length)}`;
+      find(".dv-share").textContent = `${by}, ${share(all, n)} examples are removed${ofClass}.`;
       find(".dv-words").textContent =
-        `${data.title}: ${count(n)} examples in ${names.length} classes. ${by}, ${share(all.length, n)} are removed.`;
+        `${data.title}: ${count(n)} examples in ${names.length} classes. ${by}, ${share(all, n)} are removed.`;
       figure.querySelectorAll("tbody td").forEach((cell, each) => {
-        cell.textContent = perClass[each] ? share(gone[each], perClass[each]) : "none";
+        cell.textContent = members[each].length ? share(gone[each], members[each].length) : "none";
       });
       fillGallery();
     }
@@ -221,7 +255,7 @@
       const first = state.page * PER_PAGE,
         here = state.shown.slice(first, first + PER_PAGE);
       const range = here.length ? `${count(first + 1)} to ${count(first + here.length)} of ` : "";
-      const without = state.shown.filter((i) => !tileOf.has(i)).length;
+      const without = state.shown.filter((i) => tileOf[i] < 0).length;
       find(".dv-shown").textContent =
         `Removed: ${range}${count(state.shown.length)}` +
         (without ? `, ${count(without)} without an image in this page` : "");
@@ -246,8 +280,9 @@
 
     form.addEventListener("submit", (event) => event.preventDefault());
     let before = "";
-    function changed() {
+    function changed(event) {
       // by a mouse, a key or an assistive tool, which send one of two events, or both
+      if (event?.target.name === "step") form.elements.rule.value = "eps";
       const now = [...new FormData(form).values()].join();
       if (now === before) return;
       before = now;
