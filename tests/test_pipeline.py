@@ -14,8 +14,10 @@ from dolb.summary import noise as study
 from dolb.training.config import RunConfig
 
 RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
-NETWORKS = {RUN.key: RUN}
 MASK = FilterConfig(experiment="noise", trained_by=RUN.key, filter="knee", iterations=50)
+AGAIN = replace(RUN, subset=MASK.subset)
+NETWORKS = {RUN.key: RUN, AGAIN.key: AGAIN}
+SECOND = replace(MASK, trained_by=AGAIN.key, within=MASK.key)
 PLAIN = replace(MASK, experiment="features", filter="none")
 LIKE = {"size_of": MASK.key}
 OTHERS = [
@@ -129,3 +131,56 @@ def test_a_damaged_map_is_made_again(made, store):
 def test_maps_of_two_data_sets_are_refused():
     with pytest.raises(ValueError, match=r"of \['cifar10', 'digits'\]; accepted: one data set"):
         pipeline.make([MASK, replace(MASK, data="cifar10")], NETWORKS)
+
+
+# -- filter, train again on what is kept, filter again -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def second(made, store):
+    return make([MASK, SECOND], store)
+
+
+def test_a_second_round_removes_more_and_takes_nothing_back(second):
+    first, both = second["keep"].values
+    assert both.sum() < first.sum()
+    assert not (both & ~first).any()
+
+
+def test_a_second_round_looks_through_a_network_that_saw_only_what_the_first_kept(second, store):
+    first = second["keep"].values[0]
+    kept = data.load("digits").subset(first, MASK.subset)
+    (path,) = store.glob(f"networks/*/{AGAIN.key}/run.nc")
+    trained = results.load(path)
+    assert int(trained["training_examples"].item()) == first.sum()
+    assert str(trained["data_fingerprint"].item()) == kept.fingerprint
+    (placed,) = path.parents[1].glob("map-*.npz")
+    with np.load(placed) as file:
+        assert file["train"].shape == (first.sum(), 2)
+
+
+def test_a_second_round_is_a_mask_of_all_the_data_with_a_name_of_its_own(second, store):
+    digits = data.load("digits")
+    assert np.array_equal(masks.load_keep(store / f"{SECOND.key}.nc", digits), second["keep"].values[1])
+    assert SECOND.subset.startswith("recursive-")
+    assert set(pipeline.subsets(second)) == {MASK.subset, SECOND.subset}
+
+
+def test_a_second_round_that_was_stopped_goes_on_with_the_network_that_is_there(second, store):
+    (store / f"{SECOND.key}.nc").unlink()
+    made_before = {path: path.stat().st_mtime_ns for path in (store / "networks").rglob("*") if path.is_file()}
+    again = make([MASK, SECOND], store)
+    assert np.array_equal(again["keep"].values, second["keep"].values)
+    assert made_before == {path: path.stat().st_mtime_ns for path in (store / "networks").rglob("*") if path.is_file()}
+
+
+def test_a_second_round_is_made_after_the_first(tmp_path):
+    with pytest.raises(ValueError, match=f"the mask {MASK.key}, within which recursive-.* filters, is not made yet"):
+        make([SECOND], tmp_path)
+
+
+def test_a_round_within_another_is_by_a_trained_network_on_the_map():
+    with pytest.raises(ValueError, match=r"within is '.*' for filter 'none'"):
+        replace(SECOND, filter="none")
+    with pytest.raises(ValueError, match="weights 'imagenet'"):
+        replace(SECOND, arch="resnet18", weights="imagenet")

@@ -74,7 +74,7 @@ def test_every_other_way_to_choose_is_run_at_the_largest_small_batch():
     for run in runs:
         kinds[run.subset.split("-")[0]].add(run.batch_size)
     assert kinds.pop("full") == kinds.pop("network") == kinds.pop("random") == {64, 128, 256}
-    assert set(kinds) == {"grid", "neighbours", "el2n", "forgetting", "confident"}
+    assert set(kinds) == {"recursive", "grid", "neighbours", "el2n", "forgetting", "confident"}
     assert all(sizes == {256} for sizes in kinds.values())
 
 
@@ -118,12 +118,23 @@ def test_with_the_size_of_the_masks_there_are_runs_of_equal_updates():
     assert (stretched.epochs, stretched.decay) == (53, "step:31.8,47.7")  # 30 and 45 of 50
 
 
-def test_the_masks_of_runs_come_after_the_one_whose_size_they_have():
+def test_the_masks_of_runs_come_after_the_one_that_they_follow_from():
     runs = recipes.configs(SMALL, "demo")
     needed = recipes.masks_of(runs, "demo")
     assert needed[0].subset.startswith("network-")
     assert {mask.subset for mask in needed} == {run.subset for run in runs} - {"full"}
-    assert all(mask.size_of == needed[0].key for mask in needed[1:])
+    assert all(needed[0].key in (mask.size_of, mask.within) for mask in needed[1:])
+
+
+@pytest.mark.parametrize("scale", ["demo", "paper"])
+def test_the_recursive_set_is_a_second_round_of_the_same_filter_by_the_same_network_on_what_the_first_kept(scale):
+    known = recipes.masks(scale)
+    first, second = known["network"], known["recursive"]
+    assert replace(second, trained_by=first.trained_by, within="") == first
+    assert second.within == first.key
+    networks = recipes.networks(scale)
+    assert networks[second.trained_by] == replace(networks[first.trained_by], subset=first.subset)
+    assert second in recipes.configs("noise", scale)
 
 
 def test_an_unknown_set_is_refused():

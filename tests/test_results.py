@@ -380,3 +380,13 @@ def test_a_file_reads_as_xarray_itself_would_read_it(repo_root, slug):
     theirs = xr.load_dataset(path, engine="h5netcdf")
     xr.testing.assert_equal(results.load(path), theirs)
     assert set(results.load(path).coords) == set(theirs.coords)
+
+
+def test_runs_from_before_a_text_had_its_name_are_merged_with_newer_ones_and_have_it_empty():
+    def made(key, **names):
+        coords = {name: ("run", [value]) for name, value in {"key": key, **names}.items()}
+        return xr.Dataset({"keep": ("example", [True, False])}, {"label": ("example", [0, 1]), **coords})
+
+    merged = results.merge([made("a"), made("b", within="a")])
+    assert merged["within"].values.tolist() == ["", "a"]
+    assert results.merge([merged, made("c")])["within"].values.tolist() == ["", "a", ""]

@@ -121,10 +121,60 @@ def test_the_mask_in_use_is_the_one_whose_size_others_have_wherever_it_stands():
     assert study.first(results.merge(masks)) == 2
 
 
-def test_points_of_a_figure_are_all_of_the_noise_and_as_many_others_at_most(ds):
-    table = study.noise_points(ds, most=50)
-    assert (table["noise"] == "noise").sum() == 20
-    assert 0 < (table["noise"] == "kept").sum() <= 50
+def in_rounds() -> xr.Dataset:
+    """A first round that removes 20, a second that removes 12 more, and two maps by another training."""
+    first = made_mask(without(*range(20)))
+    second = made_mask(without(*range(32)), network_accuracy=0.7)
+    return results.merge(
+        [
+            first.assign_coords(within=("run", [""])),
+            second.assign_coords(within=("run", [first["key"].item()])),
+            made_mask(without(*range(10, 30)), seed=1),
+            made_mask(without(*range(10, 22)), seed=1, map_seed=1),
+        ]
+    )
+
+
+def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of_that():
+    one, two = study.rounds(in_rounds()).to_dict("records")
+    assert (one["examples"], one["images"], two["examples"], two["images"]) == (EXAMPLES, 20, EXAMPLES - 20, 12)
+    assert two["in_all"] == pytest.approx(32 / EXAMPLES)
+    assert (one["overlap"], two["overlap"]) == (1, pytest.approx(20 / 32))
+    # Of the second round's 20 to 31 the other maps have 20 to 29, and 20 and 21: ten and two, six in the mean.
+    assert two["shared"] == pytest.approx(6 / EXAMPLES)
+    assert two["by_chance"] == pytest.approx(12 / EXAMPLES * 6 / (EXAMPLES - 20))
+    told = study.rounds_in_words(study.rounds(in_rounds()))
+    assert (
+        "Round 2 removes 12 of 380 images, 3.00% of all, on the map by a network with a test accuracy of 70.0%" in told
+    )
+    assert "Of what round 2 removes, 50% is noise on a map by another training" in told
+
+
+def test_a_second_round_is_no_mask_of_the_grid_and_no_change_of_a_parameter():
+    ds = in_rounds()
+    assert study.removed(ds)["n"].tolist() == [3]
+    assert len(study.by_parameter(ds)) == 3  # the mask in use, once for each parameter
+
+
+def test_without_a_second_round_there_is_one_and_that_is_said(ds):
+    assert len(study.rounds(ds)) == 1
+    assert study.rounds_in_words(study.rounds(ds)) == "A second round is not among these masks."
+
+
+def test_the_points_of_a_map_have_the_names_of_their_classes(ds):
+    one = study.reference(ds)
+    table = study.points_of(one, [f"class {k}" for k in range(10)])
+    assert len(table) == EXAMPLES
+    assert table["class"].tolist()[:2] == ["class 0", "class 1"]
+    assert (~table["keep"]).sum() == 20
+
+
+def test_masks_without_their_map_have_no_curve(ds):
+    bare = ds.drop_vars(["x", "y", "noise_until"])
+    assert study.has_map(study.reference(ds))
+    assert not study.has_map(study.reference(bare))
+    assert study.by_eps(bare).empty
+    assert study.by_eps(ds.assign(noise_until=ds["noise_until"] * np.nan)).empty
 
 
 def test_a_map_with_the_classes_apart_has_neighbours_of_ones_own_class():

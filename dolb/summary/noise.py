@@ -295,11 +295,14 @@ def rounds(ds: xr.Dataset) -> pd.DataFrame:
     found = []
     left = np.ones(keep.shape[1], dtype=bool)
     for number, at in enumerate(positions, start=1):
-        gone = left & ~keep[at]
-        share, so_far = float(gone.mean()), float((~keep[at]).mean())
+        so_far = ~keep[at]
+        gone = left & so_far
         counts = {"round": number, "examples": int(left.sum()), "images": int(gone.sum())}
-        shares = {"removed": share, "in_all": so_far, "shared": float((likely * gone).mean())}
-        shares |= {"by_chance": share * float(likely[left].mean()), "overlap": used["removed"] / (so_far or np.nan)}
+        shares = {"removed": gone.mean(), "in_all": so_far.mean(), "shared": (likely * gone).mean()}
+        shares |= {
+            "by_chance": gone.mean() * likely[left].mean(),
+            "overlap": jaccard(keep[[positions[0], at]])[0][0, 1],
+        }
         found.append({**counts, **shares, "network_accuracy": frame["network_accuracy"][at]})
         left = keep[at]
     return pd.DataFrame(found)

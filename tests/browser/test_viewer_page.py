@@ -248,3 +248,63 @@ def test_controls_have_names_and_the_table_says_it_in_words(opened, made):
     eps, until, label = opened.eps(), made["noise_until"].values, made["label"].values
     rows = opened.script("return [...figure.querySelectorAll('tbody td')].map(cell => cell.textContent)")
     assert [int(row.split(" of ")[0].replace(",", "")) for row in rows] == np.bincount(label[until > eps]).tolist()
+
+
+def test_the_map_shows_what_is_removed_at_the_eps_of_the_slider(opened):
+    # The removed points lie on top, so each step to a smaller eps paints more of the map in their colour.
+    def painted():
+        dot = opened.script("return getComputedStyle(figure.querySelectorAll('.dv-legend span')[1]).backgroundColor")
+        colour = np.array([int(part) for part in re.findall(r"\d+", dot)])
+        return int((np.abs(opened.pixels() - colour).sum(axis=2) < 60).sum())
+
+    opened.slide_to(150)
+    few = painted()
+    opened.slide_to(0)
+    opened.wait(lambda: painted() > 10 * few)
+    opened.slide_to(150)
+    opened.wait(lambda: painted() < 2 * few)
+
+
+def test_the_slider_answers_within_a_tenth_of_a_second(opened):
+    times = opened.script(
+        "const step = figure.querySelector('[name=step]'); return [20, 60, 100, 140, 180, 30, 90].map(value => {"
+        "  const begun = performance.now(); step.value = value;"
+        "  step.dispatchEvent(new Event('input', {bubbles: true}));"
+        "  return performance.now() - begun; })"
+    )
+    assert np.median(times) < 100
+
+
+def test_a_move_of_the_mouse_looks_at_few_points(opened):
+    # Fifty thousand distances would take a millisecond or more on top of what showing a card does.
+    times = opened.script(
+        "const canvas = figure.querySelector('.dv-map > canvas'), box = canvas.getBoundingClientRect();"
+        "return Array.from({length: 100}, (_, k) => { const begun = performance.now();"
+        "  const place = {clientX: box.left + box.width * ((k * 37) % 100) / 100, bubbles: true,"
+        "    clientY: box.top + box.height * ((k * 53) % 100) / 100};"
+        "  canvas.dispatchEvent(new PointerEvent('pointermove', place));"
+        "  canvas.dispatchEvent(new MouseEvent('mousemove', place)); return performance.now() - begun; })"
+    )
+    assert np.median(times) < 10
+
+
+def test_dragging_moves_the_map_and_the_card_goes_with_its_point(opened, made):
+    example = int(np.argmax(np.where(np.isfinite(made["noise_until"]), made["noise_until"], 0)))
+    opened.wait(lambda: opened.point_at(example) or opened.find(".dv-card:not([hidden])"))
+    at = "return figure.viewer.map.at(arguments[0])"
+    before = np.array(opened.script(at, example))
+    corner = "const box = figure.querySelector('.dv-map > canvas').getBoundingClientRect(); return [box.left, box.top]"
+    start = np.rint(before + opened.script(corner)).astype(int)
+    actions = ActionBuilder(opened.driver, duration=50)
+    actions.pointer_action.move_to_location(*map(int, start)).pointer_down()
+    for part in (0.25, 0.5, 0.75, 1):
+        actions.pointer_action.move_to_location(*(int(place) for place in start + np.array([-80, 40]) * part))
+    actions.pointer_action.pointer_up()
+    actions.perform()
+    opened.wait(lambda: np.abs(opened.script(at, example) - before - [-80, 40]).max() < 3)
+    beside = (
+        "const card = figure.querySelector('.dv-card'), {map, state} = figure.viewer;"
+        "const left = parseFloat(card.style.left), [x] = map.at(state.pointed);"
+        "return Math.min(Math.abs(left - x - 14), Math.abs(left - x + 14 + card.offsetWidth))"
+    )
+    opened.wait(lambda: opened.script(beside) < 3)
