@@ -29,7 +29,7 @@ import dolb
 from dolb.gate import GateError, ParameterError, check_notebook, check_parameters, first_unfinished
 
 __all__ = [
-    "BookError", "GateError", "ParameterError", "build_book", "check_notebook", "downloads", "notice",
+    "BookError", "GateError", "ParameterError", "build_book", "build_pages", "check_notebook", "downloads", "notice",
     "provenance_panel", "run_notebook", "show", "stage",
 ]  # fmt: skip
 
@@ -144,6 +144,11 @@ def build_book(root: Path, scale: str = "published", jobs: int | None = None, ou
     pages = (output or root / "_build" / "html").resolve()
     staging = pages.parent / "staging"
     stage(root, staging, scale, only=_in_contents(root), jobs=jobs)
+    return build_pages(staging, pages)
+
+
+def build_pages(staging: Path, pages: Path) -> Path:
+    """Build the pages of a staged book, whose notebooks have run, put them at `pages`, and return the index page."""
     command = [*_JUPYTER_BOOK, "build", str(staging), "--all", "-W", "--keep-going"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from made_landscapes import made_landscape
 from made_runs import made_run
+from PIL import Image
 from typer.testing import CliRunner
 
-from dolb import data, results
+from dolb import data, results, viewer
 from dolb.cli import app
 from dolb.filtering import masks, noise
+from dolb.filtering.config import FilterConfig
 
 TINY = ["--batch-sizes", "256", "--lrs", "0.1", "--archs", "smallnet-4", "--epochs", "1"]
 
@@ -136,6 +138,51 @@ def test_plain_papermill_runs_the_notebook_from_any_folder(repo_root, tmp_path):
     subprocess.run([*command, *parameters], cwd=tmp_path, check=True, capture_output=True, timeout=240)
     outputs = [out for cell in nbformat.read(tmp_path / "out.ipynb", 4).cells for out in cell.get("outputs", [])]
     assert any("Demo: small networks on digits" in str(out) for out in outputs)
+
+
+def about(**changes):
+    """What the pipeline notes of a mask."""
+    config = FilterConfig(experiment="noise", data="imagefolder:photos", trained_by="0" * 16, **changes)
+    known = {"feature_width": 16, "network_accuracy": 0.9, "seconds": 1.0, "peak_memory_bytes": 1}
+    return config, {**config.as_dict(), "key": config.key, **known}
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """A folder of images, two classes of twelve, as the name of a data set and where it is."""
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 8, 8, 3)).astype(np.uint8)
+    for k, image in enumerate(pixels):
+        folder = tmp_path / "data" / "photos" / ("train" if k % 2 else "test") / ("cat" if k % 4 > 1 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{k}.png")
+    return data.load("imagefolder:photos", tmp_path / "data"), tmp_path / "data"
+
+
+def test_publishing_noise_writes_the_images_of_the_map_where_the_data_set_is(photographs, tmp_path, monkeypatch):
+    photos, folder = photographs
+    for name in ("notebooks", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
+    monkeypatch.chdir(tmp_path)
+    place = np.random.default_rng(1).normal(size=(len(photos.train_labels), 2))
+    keep = np.arange(len(place)) > 3
+    until = noise.noise_until(place, photos.train_labels)
+    store = results.RunStore(tmp_path / "store")
+    first, known = about()
+    store.put(masks.keep_dataset(keep, photos, first.subset, coordinates=place, noise_until=until, about=known))
+    other, known = about(filter="random", size_of=first.key)
+    store.put(masks.keep_dataset(keep[::-1].copy(), photos, other.subset, about=known))
+    path = tmp_path / "results" / "noise-images.npz"
+    text = dolb("publish", "noise", "--store", store.folder, "--data-dir", tmp_path / "elsewhere")
+    assert "2 runs, 2 of them new" in text
+    assert "noise-images.npz is not renewed, as its images are not here" in text
+    assert not path.exists()
+    assert f"{len(place)} images" in dolb("publish", "noise", "--store", store.folder, "--data-dir", folder)
+    images = viewer.Thumbnails.load(path)
+    assert images.fingerprint == photos.fingerprint
+    # Of several masks the page shows the one whose size others have.
+    dolb("view", tmp_path / "results" / "noise.nc", "--data-dir", folder, "--output", tmp_path / "page", "--no-open")
+    assert "4 of 24" in (tmp_path / "page" / "index.html").read_text()
 
 
 @pytest.fixture

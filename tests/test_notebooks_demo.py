@@ -26,3 +26,4 @@ def test_a_notebook_runs_at_demo_scale_and_says_so(name, store, tmp_path, repo_r
     outputs = [str(out) for cell in nbformat.read(target, 4).cells if cell.cell_type == "code" for out in cell.outputs]
     assert any("Demo: small networks on digits" in text for text in outputs)
     assert any("scale demo" in text for text in outputs)
+    assert any("dolb-viewer" in text for text in outputs) == (name == "03-noise")

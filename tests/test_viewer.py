@@ -11,8 +11,9 @@ import pytest
 import xarray as xr
 from PIL import Image
 
-from dolb import data, viewer
+from dolb import data, results, viewer
 from dolb.filtering import noise
+from dolb.summary import noise as study
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,36 @@ def test_thumbnails_of_digits_are_exact_and_each_at_its_place(tmp_path):
         row, column = divmod(position, back.columns)
         tile = pixels[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
         assert (tile[..., :1] == digits.train_images[example]).all()
+
+
+def test_equal_thumbnails_make_equal_files_whenever_they_are_saved(made, tmp_path, monkeypatch):
+    pixels = np.random.default_rng(2).integers(0, 256, (2000, 4, 4, 1)).astype(np.uint8)
+    sheet = viewer.thumbnails_of(made, pixels, others=50)
+    first = sheet.save(tmp_path / "a.npz").read_bytes()
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    assert sheet.save(tmp_path / "b.npz").read_bytes() == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "b.npz"]
+
+
+def test_thumbnails_of_a_map_are_of_all_that_is_removed_and_of_others(made):
+    pixels = np.random.default_rng(2).integers(0, 256, (2000, 4, 4, 1)).astype(np.uint8)
+    sheet = viewer.thumbnails_of(made, pixels, "sha256:a", others=50)
+    assert set(np.flatnonzero(~made["keep"].values)) <= set(sheet.examples)
+    assert len(sheet.examples) == int((~made["keep"]).sum()) + 50
+    with pytest.raises(ValueError, match="there are 1999 images, and the map is of other data: 2000 examples"):
+        viewer.thumbnails_of(made, pixels[1:])
+
+
+def test_the_published_images_are_those_of_the_published_map(repo_root):
+    path = repo_root / "results" / "noise.nc"
+    if not path.exists():
+        pytest.skip("no masks are published yet")
+    mask = study.reference(results.load(path))
+    images = viewer.Thumbnails.load(repo_root / "results" / "noise-images.npz")
+    assert images.fingerprint == str(mask["data_fingerprint"].item())
+    keep = mask["keep"].values.astype(bool)
+    assert set(np.flatnonzero(~keep)) <= set(images.examples)
+    assert keep[images.examples].sum() >= 5000
 
 
 def test_thumbnails_of_photographs_are_smaller_than_their_pixels_and_close_to_them():

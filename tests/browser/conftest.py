@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xarray as xr
 import yaml
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from viewing import made_points
 
 from dolb.publish import build_book
 
@@ -99,3 +101,9 @@ def browser(require_part: Any) -> Iterator[Browser]:
         browser = Browser(profile)
         yield browser
         browser.driver.quit()
+
+
+@pytest.fixture(scope="session")
+def made() -> xr.Dataset:
+    """As many points as CIFAR-10 has, on a made-up map, with a mask."""
+    return made_points()
