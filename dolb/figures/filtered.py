@@ -75,8 +75,11 @@ def accuracy_by_decay(
     )  # fmt: skip
     ours, theirs = (base.transform_filter(f"datum.what {sign} ''") for sign in ("===", "!=="))
     layers = [
-        ours.mark_rule(strokeWidth=1.5, clip=True).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        ours.mark_point(filled=True, size=50).encode(y=y, tooltip=_tooltip()).add_params(chosen),
+        # A legend answers clicks for a choice that the first layer with its colour has, and for no other.
+        ours.mark_rule(strokeWidth=1.5, clip=True)
+        .encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q")
+        .add_params(chosen),
+        ours.mark_point(filled=True, size=50).encode(y=y, tooltip=_tooltip()),
     ]
     if reported:
         layers.append(theirs.mark_point(shape="diamond", size=110, strokeWidth=2).encode(y=y, tooltip=_THEIRS))
@@ -135,8 +138,8 @@ def gains(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pan
     change = alt.Y("difference:Q", title="accuracy on network filtered less on the other").axis(format="+.1%")
     return alt.layer(
         alt.Chart(pd.DataFrame({"difference": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y=change),
-        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q"),
-        base.mark_point(filled=True, size=60).encode(y=change, tooltip=tooltip).add_params(chosen, equal),
+        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q").add_params(chosen, equal),
+        base.mark_point(filled=True, size=60).encode(y=change, tooltip=tooltip),
     ).properties(width=max(260, 68 * len(sizes)), height=280, title=titled(title, said))
 
 

@@ -55,8 +55,8 @@ def curvature_by_set(
         alt.Tooltip("n:Q", title="seeds"),
     ]
     drawn = alt.layer(
-        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=None), y2="high:Q"),
-        base.mark_point(filled=True, size=50).encode(y=value, tooltip=tooltip).add_params(chosen),
+        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=None), y2="high:Q").add_params(chosen),
+        base.mark_point(filled=True, size=50).encode(y=value, tooltip=tooltip),
     ).properties(**_SIZE)
     facet = alt.Facet("panel:N", title=None, sort=list(measures.values())).header(labelFontSize=11)
     panels = drawn.facet(facet=facet, columns=4).resolve_scale(y="independent").resolve_axis(x="independent")
@@ -97,8 +97,8 @@ def curvature_ratios(
         base.mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(
             x=alt.datum(1.0), y=alt.value(0), y2=alt.value("height"), yOffset=alt.value(0), color=alt.value(REPORTED)
         ),
-        base.mark_rule(strokeWidth=1.5).encode(x=alt.X("low:Q"), x2="high:Q"),
-        base.mark_point(filled=True, size=55).encode(x=ratio, tooltip=tooltip).add_params(chosen),
+        base.mark_rule(strokeWidth=1.5).encode(x=alt.X("low:Q"), x2="high:Q").add_params(chosen),
+        base.mark_point(filled=True, size=55).encode(x=ratio, tooltip=tooltip),
     ).properties(width=220, height=30 * len(measures))
     order = [f"batch {size}" for size in sorted(set(table["batch_size"]))]
     facet = alt.Facet("panel:N", title=None, sort=order).header(labelFontSize=12, labelFontWeight="bold")

@@ -16,7 +16,7 @@ _NO_AXIS = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=N
 
 
 def maps(points: pd.DataFrame, classes: Sequence[str], title: str = "", said: Sequence[str] = ()) -> alt.FacetChart:
-    """Draw the map of each extractor, a point per image, coloured by class; training or test set, as chosen below.
+    """Draw the map of each extractor to zoom, a point per image by class; training or test set, as chosen below.
 
     ``points`` has extractor, split, label, x, y; ``classes`` are the names of the labels.
     """
@@ -34,6 +34,7 @@ def maps(points: pd.DataFrame, classes: Sequence[str], title: str = "", said: Se
             tooltip=[alt.Tooltip("class:N")],
         )
         .properties(width=260, height=240)
+        .add_params(alt.selection_interval(bind="scales"))
         .facet(facet=alt.Facet("extractor:N", title=None, sort=extractors), columns=2)
         .resolve_scale(x="independent", y="independent")
         .add_params(split)

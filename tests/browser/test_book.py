@@ -137,7 +137,9 @@ def hover_shows_values(browser, x: float, y: float) -> bool:
 
 
 def nothing_to_choose(chart: WebElement) -> bool:
-    """Whether every legend of a chart has one entry, as while only one network is published."""
+    """Whether a chart has no parameter, or every legend has one entry, as while only one network is published."""
+    if '"params"' not in chart.get_attribute("innerHTML"):
+        return True
     legends = chart.find_elements(By.CSS_SELECTOR, "g.role-legend")
     entries = [len(legend.find_elements(By.CSS_SELECTOR, "g.role-legend-label text")) for legend in legends]
     return bool(entries) and max(entries) == 1
