@@ -121,6 +121,10 @@ def test_runs_are_narrowed_by_set(ds):
         study.narrow(ds, ["el2n"])
 
 
+def test_each_set_has_its_size_in_the_order_of_the_figures(ds):
+    assert list(study.sizes(ds).items()) == [("full", EXAMPLES), ("network", KEPT), ("random", KEPT)]
+
+
 def test_gains_in_words_have_their_intervals(ds):
     words = study.gains_in_words(study.against_network(ds).query("equal == 'epochs'"))
     assert "over full +2.00 (-0.48 to +4.48) at 100" in words
