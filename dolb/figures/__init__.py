@@ -15,6 +15,7 @@ from dolb.figures.benchmarks import engine_speed, step_speed
 from dolb.figures.cost import recommendation, seconds_by_batch_size
 from dolb.figures.fidelity import paths
 from dolb.figures.filtered import accuracy_by_decay, accuracy_by_set, best_by_set, gains
+from dolb.figures.links import by_bandwidth
 from dolb.figures.noise import (
     maps,
     noise_by_eps,
@@ -48,6 +49,7 @@ __all__ = [
     "batch_size_axis",
     "batch_size_study",
     "best_by_set",
+    "by_bandwidth",
     "engine_speed",
     "gains",
     "maps",
