@@ -17,8 +17,8 @@ def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> a
     """Draw efficiency and seconds of a step by the bandwidth of a host's link, one network and number of hosts a time.
 
     ``cells`` are measured, full points with intervals: arch, hosts, variant, link_mbit, achieved_mbit, step_seconds,
-    step_low, step_high, efficiency, low, high, limit, link_latency_seconds, repeats, device. ``curve`` is simulated, dashed:
-    arch, hosts, library, achieved_mbit, step_seconds, efficiency.
+    step_low, step_high, efficiency, low, high, limit, link_latency_seconds, repeats, device. ``curve`` is simulated,
+    dashed: arch, hosts, library, achieved_mbit, step_seconds, efficiency.
     """
     points = _of_setup(cells)
     # An interval of few repetitions may be far longer than the axis: it is drawn up to there, and the hover tells it.
@@ -35,7 +35,7 @@ def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> a
     look: dict[str, Any] = {
         "x": alt.X("achieved_mbit:Q", title="bandwidth of a link, as measured (Mbit/s)")
         .scale(type="log", padding=14, nice=False)
-        .axis(format="~s", grid=False, tickCount=5),
+        .axis(values=[10**power for power in range(7)], format=",d", grid=False),
         "color": alt.Color("variant:N", title="library (click)", legend=ABOVE).scale(
             domain=list(LIBRARIES), range=list(LIBRARIES.values())
         ),
@@ -46,7 +46,7 @@ def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> a
     panels: list[Panel] = []
     for value, low, high, axis, scale in (
         ("efficiency", "bottom", "top", PERCENT, {"zero": True}),
-        ("step_seconds", "step_bottom", "step_top", alt.Axis(format="~s"), {"type": "log", "nice": False}),
+        ("step_seconds", "step_bottom", "step_top", alt.Axis(format="~g", tickCount=5), {"type": "log", "padding": 14}),
     ):
         words = value.replace("_", " ")
         y = alt.Y(f"{value}:Q", title=words, axis=axis).scale(**scale)

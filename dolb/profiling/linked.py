@@ -44,7 +44,7 @@ def points(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def scenario(row: Row) -> Scenario:
-    """Return the scenario of a point: compute as of one rank alone, latency and bandwidth as the links were measured."""
+    """Return the scenario of a point: compute as of one rank alone, and links as they were measured."""
     base = measured_scenario(row)
     latency = float(row["link_latency_seconds"])
     over = network.linked(latency, float(row["achieved_mbit"]) * MBIT, int(row["ranks"]) // int(row["hosts"]))

@@ -82,8 +82,8 @@ def require() -> None:
 
 @functools.cache
 def _try() -> None:
-    with hosts(2, 1000.0):
-        pass
+    with hosts(2, 1000.0) as made:
+        _run(*made.within(0), "true")
 
 
 def refusal() -> str:
@@ -120,7 +120,10 @@ def hosts(count: int, link_mbit: float = math.inf) -> Iterator[Hosts]:
         link_mbit,
     )
     try:
-        _make(made)
+        try:
+            _make(made)
+        except OSError as error:
+            raise LinkError(f"this machine refuses links: {error}") from error
         yield made
     finally:
         for name in (made.switch, *made.names):

@@ -74,7 +74,9 @@ def measure_all(
 def with_settings(ds: xr.Dataset) -> xr.Dataset:
     """Add the settings that did not exist when runs were measured: by their keys they had today's defaults."""
     lacking = {name: value for name, value in ScalingConfig().as_dict().items() if name not in ds}
-    return results.describe(ds.assign_coords({name: ("run", [value] * ds.sizes["run"]) for name, value in lacking.items()}))
+    return results.describe(
+        ds.assign_coords({name: ("run", [value] * ds.sizes["run"]) for name, value in lacking.items()})
+    )
 
 
 def with_efficiency(ds: xr.Dataset) -> xr.Dataset:

@@ -26,7 +26,6 @@ class _Scaling:
     linked_archs: tuple[str, ...]
     hosts: tuple[int, ...]
     links_mbit: tuple[float, ...]
-    linked_repeats: int
 
 
 # Batches are small, so that communication weighs as it does on GPUs, whose arithmetic is faster and links slower.
@@ -45,14 +44,13 @@ _SCALING = {
         linked_archs=("resnet18", "vgg11"),
         hosts=(2, 4, 8),
         links_mbit=(100.0, 1000.0, 10_000.0, math.inf),
-        linked_repeats=3,
     ),
     "demo": _Scaling(
         archs=("smallnet-8",),
         strong_archs=(),
         tuned_arch="smallnet-8",
         ranks=(1, 2),
-        repeats=2,
+        repeats=1,  # starting ranks takes most of the time: a second repetition would take the demo over two minutes
         same={"steps": 8, "warmup_steps": 2, "data": "digits"},
         fusion_thresholds_mb=(128.0,),
         cycle_times_ms=(1.0, 25.0),
@@ -60,7 +58,6 @@ _SCALING = {
         linked_archs=("smallnet-8",),
         hosts=(2,),
         links_mbit=(20.0, math.inf),
-        linked_repeats=1,
     ),
 }
 _PARTS = ("weak", "strong", "tuning")
@@ -92,7 +89,7 @@ def ddp_vs_horovod(
     counts = sorted(ranks or grid.ranks)
     same = {**grid.same, "experiment": "ddp-vs-horovod", **({} if steps is None else {"steps": steps})}
     made: list[ScalingConfig] = []
-    for repeat in range(repeats or (grid.linked_repeats if part == LINKS else grid.repeats)):
+    for repeat in range(repeats or grid.repeats):
         again = {**same, "repeat": repeat}
         for arch in (archs or grid.archs) if part in ("weak", "all") else ():
             for library in LIBRARIES:

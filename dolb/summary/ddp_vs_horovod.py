@@ -129,7 +129,10 @@ def links_in_words(cells: pd.DataFrame, points: pd.DataFrame) -> str:
     told = f"Measured: {', '.join(sorted(set(cells['arch'])))} on {hosts} hosts, with links of {limits}. "
     if errors.empty:
         return f"{told}One rate alone does not judge the simulator."
-    return f"{told}On links that it was not fitted to the simulator is off by {errors.max():.0%} at most, {errors.median():.0%} in the median."
+    return (
+        f"{told}On links that it was not fitted to the simulator is off by {errors.max():.0%} at most, "
+        f"{errors.median():.0%} in the median."
+    )
 
 
 def rate_in_words(mbit: float) -> str:
