@@ -44,11 +44,17 @@ def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> a
     ours = alt.Chart(points).transform_filter("datum.setup === linked").encode(**look)
     simulated = alt.Chart(lines).transform_filter("datum.setup === linked").encode(**look)
     panels: list[Panel] = []
-    for value, low, high, axis, scale in (
-        ("efficiency", "bottom", "top", PERCENT, {"zero": True}),
-        ("step_seconds", "step_bottom", "step_top", alt.Axis(format="~g", tickCount=5), {"type": "log", "padding": 14}),
+    for value, words, low, high, axis, scale in (
+        ("efficiency", "efficiency", "bottom", "top", PERCENT, {"zero": True}),
+        (
+            "step_seconds",
+            "seconds of a step",
+            "step_bottom",
+            "step_top",
+            alt.Axis(format="~g", tickCount=5),
+            {"type": "log", "padding": 14},
+        ),
     ):
-        words = value.replace("_", " ")
         y = alt.Y(f"{value}:Q", title=words, axis=axis).scale(**scale)
         dashed = simulated.mark_line(strokeWidth=2, strokeDash=DASHED).encode(y=y, tooltip=_simulated_tooltip())
         panels.append(
