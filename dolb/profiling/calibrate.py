@@ -179,7 +179,8 @@ def measured_points(ds: xr.Dataset) -> pd.DataFrame:
     """
     names = [*_POINT, "ranks", "scaling", "source", "repeat", "images_per_second"]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    table = table[(table["source"] == "measured") & (table["scaling"] == "weak")]
+    on_loopback = ds["hosts"].to_numpy() == 1 if "hosts" in ds else True
+    table = table[(table["source"] == "measured") & (table["scaling"] == "weak") & on_loopback]
     means = table.groupby([*_POINT, "ranks"], as_index=False)["images_per_second"].mean()
     same = ["arch", "data", "batch_size_per_rank", "library"]
     alone = means[means["ranks"] == 1].drop_duplicates(same)[[*same, "images_per_second"]]

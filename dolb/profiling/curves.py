@@ -188,9 +188,10 @@ def named(measured: xr.Dataset) -> xr.Dataset:
     Peak memory is left out, as a simulated step has none.
     """
     libraries, kinds = (measured[name].to_numpy().tolist() for name in ("library", "device_kind"))
+    hosts = measured["hosts"].to_numpy()
     words = {
         "variant": [_NAMES[library] for library in libraries],
-        "network": ["loopback" if kind == "cpu" else "NCCL" for kind in kinds],
+        "network": np.where(hosts > 1, "links", ["loopback" if kind == "cpu" else "NCCL" for kind in kinds]),
         "switched_off": ["none"] * len(kinds),
     }
     columns = {name: ("run", np.array(values)) for name, values in words.items()}

@@ -54,7 +54,7 @@ def measure_all(
     with contextlib.ExitStack() as stack:
         folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
         runs = RunStore(folder)
-        found = {key: old for key in wanted if (old := runs.get(key)) is not None}
+        found = {key: with_settings(old) for key in wanted if (old := runs.get(key)) is not None}
         if len(found) < len(wanted):
             runs.check_writable()
         lacking = [config for key, config in wanted.items() if key not in found]
@@ -69,6 +69,14 @@ def measure_all(
     merged = with_efficiency(results.merge(found[key] for key in wanted if key in found))
     merged.attrs["unfinished"] = len(wanted) - len(found)
     return merged
+
+
+def with_settings(ds: xr.Dataset) -> xr.Dataset:
+    """Add the settings that did not exist when runs were measured: by their keys they had today's defaults."""
+    lacking = {name: value for name, value in ScalingConfig().as_dict().items() if name not in ds}
+    return results.describe(
+        ds.assign_coords({name: ("run", [value] * ds.sizes["run"]) for name, value in lacking.items()})
+    )
 
 
 def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
@@ -98,7 +106,8 @@ def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Datas
     Of what is given as measured, simulated rows are dropped, and so are runs on another device than the last one's:
     a table that is compared has one machine. Events stay with the first repetition alone; one step is drawn.
     """
-    runs = [one for part in measured for one in results.split(part) if str(one["source"].item()) != SOURCE]
+    parts = [with_settings(part) for part in measured]
+    runs = [one for part in parts for one in results.split(part) if str(one["source"].item()) != SOURCE]
     if not runs:
         raise ValueError("there is no measured run among the results given")
     device = str(runs[-1]["device"].item())

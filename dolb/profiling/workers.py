@@ -3,6 +3,8 @@
 A measurement leaves no process behind, however it ends: every process it started carries a mark in its environment and
 is found by it, as horovodrun puts its children into sessions of their own, where killing a process group ends. If the
 measuring process itself is killed, each rank's keeper (`supervise`) notices and ends its rank.
+
+Ranks share this machine, or are dealt to hosts of their own on it, joined by links of a given rate (`links`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,12 @@ import torch
 import xarray as xr
 
 from dolb import results
-from dolb.profiling import supervise
+from dolb.profiling import links, supervise
 from dolb.profiling.config import ScalingConfig
 
 MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
 POLL_SECONDS = 0.05
+FREE_PORT = 29500  # in a network namespace of our own
 CLEANUP_SECONDS = 5.0  # all processes are gone this long after the first rank died, or an error says which are not
 LOG_LINES = 12
 # What launchers tell their ranks; of one that runs this process, ours must not hear.
@@ -60,13 +63,15 @@ class Place:
 
     ``within`` gives each rank a command that runs the rest of its arguments, such as ``("taskset", "-c", "0")`` or
     ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
-    network namespace too; ``address`` is the launcher's there, which every rank must reach. Horovod uses the interface
-    only in part: it also listens where the host's name leads, so in a namespace that must be the rank's own address.
+    network namespace too; ``address`` is the launcher's there, which every rank must reach. ``launcher`` is such a
+    command for the launcher itself, in a namespace where every port is free. Horovod uses the interface only in part:
+    it also listens where the host's name leads, so in a namespace that must be the rank's own address.
     """
 
     interface: str = "lo"
     address: str = "127.0.0.1"
     within: Sequence[Sequence[str]] = ()
+    launcher: Sequence[str] = ()
 
 
 def slots(device_kind: str = "cpu") -> int:
@@ -98,7 +103,8 @@ def measure(
     """Train on ``config.ranks`` processes and return one row of a scaling table, with the seconds of every step.
 
     ``images_per_second`` is over all timed steps and all ranks, by the slowest rank's clock. A measurement with traced
-    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps.
+    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps. Of a config with several
+    hosts these are made first, their links are measured, and the row says what they do (`links`).
 
     Parameters
     ----------
@@ -115,14 +121,16 @@ def measure(
     ------
     ValueError
         If there are more ranks than slots, or ``port`` is taken, before anything is started.
+    LinkError
+        If there are to be hosts and this machine does not let us make them, before anything is started.
     WorkerError
         If a rank dies, time runs out, ranks end with different weights, or Horovod is not built. No process of the
         measurement is left then, within ``CLEANUP_SECONDS``.
     """
-    place = place or Place()
     check(config, port=port, oversubscribe=oversubscribe, place=place)
     mark = secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
+        place, speed = stack.enter_context(_joined(config)) if config.hosts > 1 else (place or Place(), None)
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
         _prepare(kept, config, place)
         environment = _environment(mark, place, keep=folder is not None)
@@ -140,13 +148,26 @@ def measure(
             _wait(launcher, config, kept, start, timeout)
         finally:
             _end_all(mark, launcher)
-        return _row(config, kept)
+        return _row(config, kept, speed)
+
+
+@contextlib.contextmanager
+def _joined(config: ScalingConfig) -> Iterator[tuple[Place, links.Speed]]:
+    """Make the hosts of a config, and say where on them ranks run and what their links do."""
+    with links.hosts(config.hosts, config.link_mbit) as made:
+        each = config.ranks // config.hosts
+        within = [made.within(rank // each) for rank in range(config.ranks)]
+        yield Place(links.INTERFACE, made.switch_address, within, made.within_switch()), links.measure(made)
 
 
 def check(
     config: ScalingConfig, *, port: int | None = None, oversubscribe: bool = False, place: Place | None = None
 ) -> None:
     """Raise what `measure` would raise before it starts anything."""
+    if config.hosts > 1:
+        if place is not None:
+            raise ValueError(f"a place cannot be given for {config.hosts} hosts: each is one; leave either out")
+        links.require()
     place = place or Place()
     available = slots(config.device_kind)
     if config.ranks > available and not oversubscribe:
@@ -161,7 +182,7 @@ def check(
         require_horovod()
         if port is not None:
             raise ValueError(f"port {port} cannot be asked for: horovodrun chooses its own; leave it out")
-    elif port is not None:
+    elif port is not None and config.hosts == 1:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -199,10 +220,14 @@ def _command(config: ScalingConfig, folder: Path, port: int | None, place: Place
     module = ["-m", "dolb.profiling.supervise", str(folder.resolve())]
     if config.library == "horovod":
         launch = ["-m", "horovod.runner.launch", "-np", str(config.ranks), "--gloo", "--disable-cache"]
-        return [sys.executable, *launch, sys.executable, *module]
+        if config.hosts > 1:
+            meet = [place.address, place.interface]
+            launch = ["-m", "dolb.profiling.horovod_hosts", str(config.hosts), str(config.ranks), *meet]
+        return [*place.launcher, sys.executable, *launch, sys.executable, *module]
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(config.ranks)]
-    meet = ["--master-addr", place.address, "--master-port", str(port or _free_port(place.address))]
-    return [sys.executable, *launch, *meet, *module]
+    port = port or (FREE_PORT if place.launcher else _free_port(place.address))
+    meet = ["--master-addr", place.address, "--master-port", str(port)]
+    return [*place.launcher, sys.executable, *launch, *meet, *module]
 
 
 def _free_port(address: str) -> int:
@@ -273,7 +298,7 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def _row(config: ScalingConfig, folder: Path) -> xr.Dataset:
+def _row(config: ScalingConfig, folder: Path, speed: links.Speed | None) -> xr.Dataset:
     ranks: list[dict[str, Any]] = [json.loads((folder / f"rank-{k}.json").read_text()) for k in range(config.ranks)]
     if len({rank["weights"] for rank in ranks}) > 1:
         raise WorkerError(
@@ -294,6 +319,8 @@ def _row(config: ScalingConfig, folder: Path) -> xr.Dataset:
             world_size=config.ranks,
         ),
     }
+    if speed is not None:
+        values |= {"achieved_mbit": speed.mbit, "link_latency_seconds": speed.latency_seconds}
     on_run = {name: ("run", np.array([value])) for name, value in {**values, **asked}.items()}
     by_rank = {"rank_step_seconds": (("run", "worker", "step"), seconds[None])}
     index = {"worker": np.arange(config.ranks), "step": np.arange(1, config.steps + 1)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from dolb.profiling.config import LIBRARIES, ScalingConfig, strong, weak
 
 @dataclass(frozen=True)
 class _Scaling:
-    """What is measured of communication: networks, of which some by strong scaling too, ranks, and settings to tune."""
+    """What is measured of communication: networks, of which some by strong scaling too, ranks, settings, and links."""
 
     archs: tuple[str, ...]
     strong_archs: tuple[str, ...]
@@ -22,6 +23,9 @@ class _Scaling:
     fusion_thresholds_mb: tuple[float, ...]
     cycle_times_ms: tuple[float, ...]
     buckets_mb: tuple[float, ...]
+    linked_archs: tuple[str, ...]
+    hosts: tuple[int, ...]
+    links_mbit: tuple[float, ...]
 
 
 # Batches are small, so that communication weighs as it does on GPUs, whose arithmetic is faster and links slower.
@@ -37,20 +41,29 @@ _SCALING = {
         fusion_thresholds_mb=(1.0, 128.0),
         cycle_times_ms=(1.0, 5.0, 25.0),
         buckets_mb=(1.0, 25.0, 100.0),
+        linked_archs=("resnet18", "vgg11"),
+        hosts=(2, 4, 8),
+        links_mbit=(100.0, 1000.0, 10_000.0, math.inf),
     ),
     "demo": _Scaling(
         archs=("smallnet-8",),
         strong_archs=(),
         tuned_arch="smallnet-8",
         ranks=(1, 2),
-        repeats=2,
+        repeats=1,  # starting ranks takes most of the time: a second repetition would take the demo over two minutes
         same={"steps": 8, "warmup_steps": 2, "data": "digits"},
         fusion_thresholds_mb=(128.0,),
         cycle_times_ms=(1.0, 25.0),
         buckets_mb=(25.0,),
+        linked_archs=("smallnet-8",),
+        hosts=(2,),
+        links_mbit=(20.0, math.inf),
     ),
 }
 _PARTS = ("weak", "strong", "tuning")
+LINKS = "links"  # not among `all`: it needs root
+# VGG-11 has 129 million parameters: on eight hosts 100 Mbit/s would make a minute of every step.
+_LEAST_MBIT = {"vgg11": 1000.0}
 
 
 def ddp_vs_horovod(
@@ -66,11 +79,12 @@ def ddp_vs_horovod(
 
     A repetition is made whole before the next, so that runs that are compared lie close in time. ``part`` is ``weak``
     (the batch of a rank stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and
-    cycle time of one network on the most ranks), or ``all``. Networks, ranks and repetitions that are named may go
-    beyond the grid: every part is then made of them.
+    cycle time of one network on the most ranks), or ``all`` for these; and ``links`` (every rank on a host of its own,
+    over links of several rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are
+    named may go beyond the grid: every part is then made of them.
     """
-    if part not in ("all", *_PARTS):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(_PARTS)}")
+    if part not in ("all", *_PARTS, LINKS):
+        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
     grid = _SCALING[scale]
     counts = sorted(ranks or grid.ranks)
     same = {**grid.same, "experiment": "ddp-vs-horovod", **({} if steps is None else {"steps": steps})}
@@ -87,7 +101,24 @@ def ddp_vs_horovod(
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in _tuned(grid):
                 made += weak([counts[-1]], _BATCH_PER_RANK, arch=arch, **settings, **again)
+        if part == LINKS:
+            hosts = [count for count in ranks or grid.hosts if count > 1]
+            for arch in archs or grid.linked_archs:
+                made += _linked(hosts, grid.links_mbit, arch=arch, **again)
     return list({run.key: run for run in made}.values())
+
+
+def _linked(hosts: Sequence[int], links_mbit: Sequence[float], arch: str, **same: Any) -> Iterator[ScalingConfig]:
+    """Yield one rank alone, and a rank on each of several hosts at every rate, libraries that are compared in turn."""
+    rates = [rate for rate in links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
+    for library in LIBRARIES:
+        yield from weak([1], _BATCH_PER_RANK, arch=arch, library=library, **same)
+    for count in hosts:
+        for rate in rates:
+            for library in LIBRARIES:
+                yield from weak(
+                    [count], _BATCH_PER_RANK, arch=arch, library=library, hosts=count, link_mbit=rate, **same
+                )
 
 
 def _tuned(grid: _Scaling) -> list[dict[str, Any]]:

@@ -104,3 +104,24 @@ def test_a_table_has_one_machine_the_last_one_given():
 def test_no_measured_run_is_an_error():
     with pytest.raises(ValueError, match="no measured run"):
         scaling_sweep.complete([small_simulation()], small_simulation())
+
+
+def test_runs_from_before_there_were_links_stand_beside_those_over_them():
+    old = made_measurement(100).drop_vars(["hosts", "link_mbit"])
+    linked = made_measurement(120, ranks=2, hosts=2, link_mbit=100.0, link=(90.0, 25e-6))
+    ds = scaling_sweep.complete([old, linked], small_simulation())
+    measured = ds.isel(run=np.flatnonzero(ds["source"].values == "measured"))
+    assert measured["hosts"].values.tolist() == [1, 2]
+    assert measured["link_mbit"].values.tolist() == [np.inf, 100.0]
+    assert measured["network"].values.tolist() == ["loopback", "links"]
+    assert measured["efficiency"].values[1] == pytest.approx(120 / 200)  # one rank alone has no link
+    assert ScalingConfig.from_dict({name: old[name].item() for name in old.coords}).key == old["key"].item()
+
+
+def test_the_published_measurements_still_join_with_new_ones(repo_root):
+    published = results.load(repo_root / "results" / "ddp-vs-horovod.nc")
+    device = str(published["device"].values[published["source"].values == "measured"][0])
+    linked = made_measurement(120, device, ranks=2, hosts=2, link=(20_000.0, 25e-6))
+    ds = scaling_sweep.complete([published, linked], small_simulation())
+    assert (ds["hosts"].values > 1).sum() == 1
+    assert (ds["source"] == "measured").sum() == (published["source"] == "measured").sum() + 1

@@ -1,6 +1,7 @@
 """DDP and Horovod for real on two ranks: the weights of one process, times of every step, no process left behind."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -232,8 +233,8 @@ def test_when_the_measuring_process_is_killed_its_ranks_go_too(request, library,
     if library == "horovod":
         request.getfixturevalue("horovod")
     code = (
-        "from dolb.profiling.config import ScalingConfig; from dolb.profiling.workers import measure;"
-        f"config = ScalingConfig.from_dict({configured(ENDLESS, library).as_dict()});"
+        "import json; from dolb.profiling.config import ScalingConfig; from dolb.profiling.workers import measure;"
+        f"config = ScalingConfig.from_dict(json.loads({json.dumps(configured(ENDLESS, library).as_dict())!r}));"
         f"measure(config, folder={str(tmp_path / 'files')!r}, oversubscribe=True)"
     )
     package = str(Path(workers.__file__).resolve().parents[2])
