@@ -78,6 +78,13 @@ class ScalingConfig(Keyed):
             raise ValueError(f"link_mbit {self.link_mbit:g} needs at least 2 hosts; one has no link")
 
     @property
+    def launch(self) -> tuple:
+        """What measurements must have in common to be made one after another by the same processes."""
+        horovods = (self.fusion_threshold_mb, self.cycle_time_ms) if self.library == "horovod" else ()
+        alone = self.key if self.trace_steps else ""  # traces have a folder of their own
+        return self.library, self.ranks, self.device_kind, self.hosts, self.link_mbit, *horovods, alone
+
+    @property
     def batch_size(self) -> int:
         """Global batch size: examples in one update."""
         return self.ranks * self.batch_size_per_rank

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,28 +127,49 @@ def measure(
         If a rank dies, time runs out, ranks end with different weights, or Horovod is not built. No process of the
         measurement is left then, within ``CLEANUP_SECONDS``.
     """
-    check(config, port=port, oversubscribe=oversubscribe, place=place)
-    mark = secrets.token_hex(8)
+    how: dict[str, Any] = {"port": port, "oversubscribe": oversubscribe, "place": place, "folder": folder}
+    (row,) = measure_together([config], timeout=timeout, **how)
+    return row
+
+
+def measure_together(
+    configs: Sequence[ScalingConfig],
+    *,
+    timeout: float = 600.0,
+    port: int | None = None,
+    oversubscribe: bool = False,
+    place: Place | None = None,
+    folder: str | Path | None = None,
+) -> Generator[xr.Dataset, None, None]:
+    """Yield the row of each config, as `measure` returns it, all made by the same processes one after another.
+
+    Starting processes takes many times as long as most measurements. The configs must have the same ``launch``;
+    ``timeout`` is for each. Whoever stops to listen ends the processes.
+    """
+    if len({config.launch for config in configs}) != 1:
+        raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
+    for config in configs:
+        check(config, port=port, oversubscribe=oversubscribe, place=place)
+    first, mark = configs[0], secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
-        place, speed = stack.enter_context(_joined(config)) if config.hosts > 1 else (place or Place(), None)
+        place, speed = stack.enter_context(_joined(first)) if first.hosts > 1 else (place or Place(), None)
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
-        _prepare(kept, config, place)
+        _prepare(kept, configs, place)
         environment = _environment(mark, place, keep=folder is not None)
         with open(kept / "launcher.log", "w") as log:
             launcher = subprocess.Popen(
-                _command(config, kept, port, place),
+                _command(first, kept, port, place),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
                 start_new_session=True,
             )
-        start = time.monotonic()
-        try:
-            _wait(launcher, config, kept, start, timeout)
-        finally:
-            _end_all(mark, launcher)
-        return _row(config, kept, speed)
+        stack.callback(_end_all, mark, launcher)
+        for number, config in enumerate(configs):
+            last = number == len(configs) - 1
+            _wait(launcher, config, kept, timeout, None if last else number)
+            yield _row(config, kept, number, speed)
 
 
 @contextlib.contextmanager
@@ -193,11 +214,11 @@ def check(
                 ) from error
 
 
-def _prepare(folder: Path, config: ScalingConfig, place: Place) -> None:
+def _prepare(folder: Path, configs: Sequence[ScalingConfig], place: Place) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; a measurement's files need one of their own")
-    (folder / "config.json").write_text(json.dumps(config.as_dict()))
+    (folder / "configs.json").write_text(json.dumps([config.as_dict() for config in configs]))
     (folder / "place.json").write_text(json.dumps(asdict(place)))
 
 
@@ -236,9 +257,12 @@ def _free_port(address: str) -> int:
         return probe.getsockname()[1]
 
 
-def _wait(launcher: subprocess.Popen, config: ScalingConfig, folder: Path, start: float, timeout: float) -> None:
-    """Return when all ranks have ended well, and raise as soon as one has not or time is over."""
+def _wait(launcher: subprocess.Popen, config: ScalingConfig, folder: Path, timeout: float, number: int | None) -> None:
+    """Return when all ranks have made a measurement, or ended well; raise as soon as one has not or time is over."""
+    start = time.monotonic()
     while True:
+        if number is not None and len(list(folder.glob(f"rank-*-{number}.json"))) == config.ranks:
+            return
         ended = launcher.poll() is not None  # asked first: what a rank leaves is there before its launcher ends
         exits = [json.loads(path.read_text()) for path in folder.glob("rank-*.exit")]
         failed = min((e for e in exits if e["code"] != 0), key=lambda e: e["time"], default=None)
@@ -298,8 +322,9 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def _row(config: ScalingConfig, folder: Path, speed: links.Speed | None) -> xr.Dataset:
-    ranks: list[dict[str, Any]] = [json.loads((folder / f"rank-{k}.json").read_text()) for k in range(config.ranks)]
+def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | None) -> xr.Dataset:
+    files = [folder / f"rank-{rank}-{number}.json" for rank in range(config.ranks)]
+    ranks: list[dict[str, Any]] = [json.loads(file.read_text()) for file in files]
     if len({rank["weights"] for rank in ranks}) > 1:
         raise WorkerError(
             f"after {config.steps} steps the {config.ranks} ranks ({config.library}) hold different weights"

@@ -24,6 +24,20 @@ def test_a_measurement_that_the_store_has_is_not_made_again(tmp_path):
     assert both.attrs["unfinished"] == 0
 
 
+def test_a_repetition_is_made_whole_before_the_next_by_as_few_processes_as_can_be():
+    configs = [
+        ScalingConfig(library=library, arch=arch, ranks=ranks, repeat=repeat)
+        for repeat in range(2)
+        for arch in ("smallnet-4", "smallnet-8")
+        for library in ("ddp", "horovod")
+        for ranks in (1, 2)
+    ]
+    groups = scaling_sweep.together([*configs, ScalingConfig(library="horovod", ranks=2, cycle_time_ms=5.0)])
+    assert [len(group) for group in groups] == [2, 2, 2, 2, 1, 2, 2, 2, 2]
+    assert [group[0].repeat for group in groups] == [0] * 5 + [1] * 4
+    assert all(len({(one.library, one.ranks, one.cycle_time_ms) for one in group}) == 1 for group in groups)
+
+
 def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
     done, waiting = ScalingConfig(**TINY), ScalingConfig(**TINY, repeat=1)
     results.RunStore(tmp_path).put(made_measurement(**done.as_dict()))
