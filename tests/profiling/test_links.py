@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from dolb import models
 from dolb.profiling import links, workers
@@ -36,13 +36,6 @@ def namespaces(pid=None):
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
     files = [path.name for path in Path("/etc/netns").glob("*")]
     return [name for name in [*listed, *files] if name.startswith(f"dolb-{pid or os.getpid()}-")]
-
-
-def wait_until(condition, seconds, what):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} took more than {seconds} s"
-        time.sleep(0.02)
 
 
 # Links

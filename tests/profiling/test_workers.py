@@ -16,6 +16,7 @@ import pytest
 import torch
 import xarray as xr
 from torch.nn import functional
+from waiting import wait_until
 
 from dolb import models, results
 from dolb.profiling import trace, worker, workers
@@ -61,13 +62,6 @@ def processes_of(pid):
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return found
-
-
-def wait_until(condition, seconds, what):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} took more than {seconds} s"
-        time.sleep(0.02)
 
 
 # What is trained
