@@ -1,10 +1,11 @@
 """Layer times, measured: the seconds of a forward and a backward pass, tensor by tensor, without stopping the pass.
 
-Moments are marked while passes run: on a GPU as events in its stream, for which nobody waits before the last pass. The
-time of a module is from its start to the start of the next one with parameters, so that activations and pooling count
-with the module before them, and the loss with the last. A gradient is ready when autograd has accumulated it. Marks
-take time of their own, so all times are scaled to what passes without them take, half of which run before the marked
-ones and half after.
+Moments are marked while passes run: on a GPU as events in its stream, for which nobody waits before the last pass. So a
+GPU is timed as in training: at its own speed, or at the host's where the host takes longer to start the work. The time
+of a module is from its start to the start of the next one with parameters, so that activations and pooling count with
+the module before them, and the loss with the last. A gradient is ready when autograd has accumulated it. Marks take
+time of their own, so all times are scaled to what passes without them take, half of which run before the marked ones
+and half after.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def measure(
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch_per_rank, 3, image_size, image_size, generator=generator)
     labels = torch.randint(classes, (batch_per_rank,), generator=generator)
-    with _arithmetic(precision):
+    with arithmetic(precision):
         timing = time_tensors(
             network.train(),
             images.to(device, memory_format=layout),
@@ -101,7 +102,7 @@ def measure(
 
 
 @contextlib.contextmanager
-def _arithmetic(precision: str) -> Iterator[None]:
+def arithmetic(precision: str) -> Iterator[None]:
     """Let products of fp32 tensors be rounded to TF32, by cuDNN and cuBLAS, only where that is asked for."""
     rounded, matmul, cudnn = precision == "tf32", torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32
@@ -117,11 +118,11 @@ def time_tensors(
     network: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, half: bool, passes: int, warmup: int
 ) -> Timing:
     """Time forward and backward passes of one batch; ``half`` multiplies in bfloat16."""
-    pair = _Passes(network, images, labels, half)
-    plain = [pair.run(warmup + (passes + 1) // 2)[warmup:]]
-    with pair.marked():
-        marked = pair.run(warmup + passes)[warmup:]
-    plain.append(pair.run(warmup + passes // 2)[warmup:])
+    batch = _Passes(network, images, labels, half)
+    plain = [batch.run(warmup + (passes + 1) // 2)[warmup:]]
+    with batch.marked():
+        marked = batch.run(warmup + passes)[warmup:]
+    plain.append(batch.run(warmup + passes // 2)[warmup:])
     return _timing(network, pd.concat(plain), marked)
 
 
@@ -138,7 +139,7 @@ class _Passes:
         """Mark the start of every module with parameters, and every gradient that is ready, meanwhile."""
         handles: list[Any] = []
         for name, module in self.network.named_modules():
-            if any(True for _ in module.parameters(recurse=False)):
+            if any(weight.requires_grad for weight in module.parameters(recurse=False)):
                 handles.append(module.register_forward_pre_hook(lambda *_, name=name: self._mark(f"start {name}")))
         for name, weight in parameters(self.network):
             handles.append(weight.register_post_accumulate_grad_hook(lambda _, name=name: self._mark(name)))

@@ -128,10 +128,10 @@ def v100(
     return spread(work(arch, image_size), seconds, profile)
 
 
-def layer_times(slug: str = LAYER_TIMES) -> xr.Dataset | None:
+def layer_times() -> xr.Dataset | None:
     """Return the published measurements, layer by layer, or None where there are none yet."""
     try:
-        return results.published(slug)
+        return results.published(LAYER_TIMES)
     except FileNotFoundError:
         return None
 
@@ -145,7 +145,11 @@ def measured(
     times: xr.Dataset | None = None,
 ) -> Tensors:
     """Return a network's tensors as measured on a device, found by a part of its name, in ``times`` or as published."""
-    ds = results.published(LAYER_TIMES) if times is None else times
+    ds = layer_times() if times is None else times
+    if ds is None:
+        raise FileNotFoundError(
+            f"results/{LAYER_TIMES}.nc is not there; `python benchmarks/layer_times.py` measures it"
+        )
     asked = {"arch": arch, "batch_size_per_rank": batch_per_rank, "image_size": image_size, "precision": precision}
     found = np.array([device in str(name) for name in ds["device"].to_numpy()])
     for name, value in asked.items():

@@ -109,10 +109,10 @@ def test_marks_are_gone_after_a_measurement():
 def test_tf32_is_as_it_was_after_a_measurement():
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
-    with layers._arithmetic("fp32"):
+    with layers.arithmetic("fp32"):
         assert not matmul.allow_tf32
         assert not cudnn.allow_tf32
-    with layers._arithmetic("tf32"):
+    with layers.arithmetic("tf32"):
         assert matmul.allow_tf32
         assert cudnn.allow_tf32
     assert (matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark) == before
@@ -230,9 +230,21 @@ def test_what_is_published_covers_the_panel_and_the_simulator_takes_it():
         assert 0.2 < step.forward_seconds.sum() / step.compute_seconds < 0.5  # one product forward, two backward
 
 
-def test_without_published_times_there_are_none_and_nothing_is_said_of_them():
-    assert tensors.layer_times("not-published-yet") is None
-    assert spreads.in_words(None, []) == ""
+@pytest.fixture
+def unpublished(monkeypatch):
+    monkeypatch.setattr(tensors, "LAYER_TIMES", "not-published-yet")
+
+
+def test_without_published_times_there_are_none_and_nothing_is_said_of_them(unpublished):
+    assert tensors.layer_times() is None
+    assert spreads.in_words(tensors.layer_times(), []) == ""
+
+
+def test_without_published_times_asking_for_them_says_how_to_measure(unpublished):
+    with pytest.raises(
+        FileNotFoundError, match=r"not-published-yet\.nc is not there; `python benchmarks/layer_times\.py`"
+    ):
+        tensors.measured("resnet18")
 
 
 # On a GPU
@@ -252,8 +264,8 @@ def test_a_gpu_is_measured_in_every_precision(precision):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu_too_times_add_up_to_a_whole_pass():
-    with layers._arithmetic("fp32"):
+    with layers.arithmetic("fp32"):
         alone = whole_passes("resnet50", 32, 224, "cuda", count=12)
     ds = layers.measure("resnet50", num_classes=10, device="cuda")
     assert ds["pass_seconds"].item() == pytest.approx(np.median(alone), rel=0.2)
-    assert ds["marked_pass_seconds"].item() == pytest.approx(ds["pass_seconds"].item(), rel=0.1)
+    assert ds["marked_pass_seconds"].item() == pytest.approx(ds["pass_seconds"].item(), rel=0.2)
