@@ -22,6 +22,7 @@ from dolb import claims, figures, gate, pages, publish, recipes, results, viewer
 from dolb import data as datasets
 from dolb.profiling import curves, scaling_sweep, timeline
 from dolb.profiling.config import ScalingConfig
+from dolb.profiling.links import LinkError
 from dolb.profiling.workers import WorkerError
 from dolb.summary import batch_size as study
 from dolb.summary import noise
@@ -40,6 +41,7 @@ _FOR_THE_USER = (
     DeviceError,
     gate.GateError,
     gate.ParameterError,
+    LinkError,
     publish.BookError,
     results.SchemaError,
     results.StoreError,
@@ -165,7 +167,7 @@ def sweep(
         float | None, typer.Option(help="Seconds after which to stop cleanly; call again to go on.")
     ] = None,
     at_once: Annotated[int | None, typer.Option(help="Runs that share the device.")] = None,
-    part: Annotated[str | None, typer.Option(help="One part of the grid, such as curve, statistics or shares.")] = None,
+    part: Annotated[str | None, typer.Option(help="One part of the grid, such as curve, shares or links.")] = None,
     archs: Annotated[str | None, typer.Option(help="Networks, with commas.")] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, with commas.")] = None,
     lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
@@ -249,7 +251,8 @@ def _in_words(config: Any) -> str:
     """Say what a run, a measurement, a map or a mask is."""
     if isinstance(config, ScalingConfig):
         tuned = f"{config.bucket_mb:g} MiB" if config.library == "ddp" else f"{config.cycle_time_ms:g} ms"
-        where = f"{config.ranks} ranks, {config.scaling}  repeat {config.repeat}"
+        link = f" on {config.hosts} hosts, {config.link_mbit:g} Mbit/s" if config.hosts > 1 else ""
+        where = f"{config.ranks} ranks{link}, {config.scaling}  repeat {config.repeat}"
         return f"{config.arch}  batch {config.batch_size}  {config.library} ({tuned})  {where}"
     names = {"subset": "on", "filter": "filter", "batch_size": "batch", "lr": "rate", "weight_decay": "weight decay"}
     names |= {"epochs": "epochs", "seed": "seed", "map_seed": "map"}

@@ -132,6 +132,7 @@ def schema() -> str:
         "scaling": "data-parallel training",
         "filter": "maps and masks",
         "landscape": "loss landscapes",
+        "layer": "layer times",
     }
     groups: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for name, variable in results.SCHEMA.items():

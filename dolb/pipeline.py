@@ -152,6 +152,8 @@ class _Workshop:
             return
         paused = PausedRuns(self.folder / "paused")
         for got in observe.networks(lacking, self.data, paused=paused, **self.watch):
+            if not got.weights:
+                raise ValueError(f"the run {got.config} diverged; its network cannot make a map")
             folder = self.folder / got.config.key
             extraction.save_network(got.network(self.data), folder / "weights.pt")
             results.save(got.result, folder / "run.nc")  # the last: with it the network is whole

@@ -21,7 +21,7 @@ class Variable:
     kind: str  # "text", "int", "float" or "bool"
     meaning: str
     unit: str = ""
-    role: str = "measured"  # "config", "measured", "provenance", "benchmark", "scaling", "filter", "landscape"
+    role: str = "measured"  # "config", "measured", "provenance", "benchmark", "scaling", "filter", "landscape", "layer"
 
 
 def _on(dims: tuple[str, ...], role: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Variable]:
@@ -50,7 +50,10 @@ SCHEMA: dict[str, Variable] = {
             "epochs": ("int", "passes over the training set", "epochs"),
             "bn_workers": ("int", "shares of the batch over which batch-norm statistics are taken"),
             "augment": ("text", "random changes to training images"),
-            "precision": ("text", "arithmetic of the network: fp32, or bf16 with fp32 weights"),
+            "precision": (
+                "text",
+                "arithmetic of the network: fp32, or bf16 with fp32 weights; layer times tell tf32 from fp32",
+            ),
             "seed": ("int", "seed of initial weights, order and augmentation"),
         },
     ),
@@ -125,7 +128,11 @@ SCHEMA: dict[str, Variable] = {
             "efficiency_high": ("float", "simulated: upper end of the band for what is not known"),
             "ddp_ahead": ("float", "simulated: share of draws of what is not known in which DDP is more efficient"),
             "variant": ("text", "library, version and settings in words, such as `Horovod 0.20, no cache`"),
-            "network": ("text", "what ranks communicate over: `loopback` here, or the name of a simulated machine"),
+            "network": ("text", "what ranks communicate over: `loopback` or `links` here, or a simulated machine"),
+            "hosts": ("int", "network namespaces that ranks are dealt to; 1 is the machine itself, over its loopback"),
+            "link_mbit": ("float", "rate to which each host's link is held, both ways; infinite: not held", "Mbit/s"),
+            "achieved_mbit": ("float", "what TCP gets over the links while every host sends to the next", "Mbit/s"),
+            "link_latency_seconds": ("float", "time of a small message by TCP from one host to the next, median", "s"),
             "switched_off": ("text", "simulated: mechanism that was left out; `none` is the whole model"),
             "communication_seconds": ("float", "time of a step in which gradients are reduced, hidden or not", "s"),
             "exposed_seconds": ("float", "part of it that no computing hides", "s"),
@@ -201,6 +208,30 @@ SCHEMA: dict[str, Variable] = {
         },
     ),
     **_on(
+        ("run",),
+        "layer",
+        {
+            "image_size": ("int", "height and width of an image", "pixels"),
+            "num_classes": ("int", "classes of the network's last layer"),
+            "passes": ("int", "forward and backward passes over which a median is taken"),
+            "pass_seconds": ("float", "forward and backward pass in which nothing is marked, median", "s"),
+            "pass_spread_seconds": ("float", "range of the middle half of these passes", "s"),
+            "marked_pass_seconds": ("float", "the same with a mark at every layer, median, before scaling", "s"),
+        },
+    ),
+    **_on(
+        ("layer",),
+        "layer",
+        {
+            "tensor": ("text", "parameter tensor; tensors are in the order of registration"),
+            "tensor_bytes": ("int", "size of its gradient", "bytes"),
+            "forward_seconds": ("float", "time of its module in a forward pass, at the module's last tensor", "s"),
+            "backward_seconds": ("float", "time in a backward pass from the gradient ready before it to its own", "s"),
+            "ready_spread_seconds": ("float", "range of the middle half of passes, of when its gradient is ready", "s"),
+            "layer_run": ("int", "entry of `run` that the tensor belongs to"),
+        },
+    ),
+    **_on(
         ("run", "worker", "step"),
         "measured",
         {"rank_step_seconds": ("float", "wall-clock time of one step on one rank", "s")},
@@ -256,7 +287,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
         name
         for name, variable in SCHEMA.items()
         if variable.dims in (("run",), ("run", "epoch"))
-        and variable.role not in ("benchmark", "scaling", "filter", "landscape")
+        and variable.role not in ("benchmark", "scaling", "filter", "landscape", "layer")
         and name not in OPTIONAL
     ),
     "benchmark": ("program", "repeat", "arch", "batch_size", "precision", "images_per_second", *_PROVENANCE),
@@ -264,6 +295,10 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "example": ("label",),
     "loss_over": tuple(name for name, variable in SCHEMA.items() if variable.role == "landscape"),
     "event": ("rank", "lane", "name", "start_us", "end_us"),
+    "layer": (
+        *(name for name, variable in SCHEMA.items() if variable.role == "layer"),
+        *("arch", "batch_size_per_rank", "precision", "images_per_second", *_PROVENANCE),
+    ),
 }
 # Names over `example` that a file with several maps or masks has for each of them, over `run` and `example`.
 BY_RUN = ("keep", "x", "y", "noise_until")

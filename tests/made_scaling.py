@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import xarray as xr
 
@@ -10,8 +12,8 @@ from dolb.profiling import curves
 from dolb.profiling.config import ScalingConfig
 
 
-def made_measurement(images_per_second=100.0, device="a machine", **changes) -> xr.Dataset:
-    """Make the row of one measurement."""
+def made_measurement(images_per_second=100.0, device="a machine", link=None, **changes) -> xr.Dataset:
+    """Make the row of one measurement; ``link`` is what its links were measured to do, Mbit/s and seconds."""
     config = ScalingConfig(**{"experiment": "ddp-vs-horovod", "steps": 1, "warmup_steps": 0} | changes)
     values = {
         **config.as_dict(),
@@ -23,6 +25,7 @@ def made_measurement(images_per_second=100.0, device="a machine", **changes) -> 
         "peak_memory_bytes": 1,
         **results.provenance(torch_version="2", device=device, engine="eager", data_fingerprint="sha256:made"),
     }
+    values |= dict(zip(("achieved_mbit", "link_latency_seconds"), link or (), strict=False))
     row = xr.Dataset({name: ("run", np.array([value])) for name, value in values.items()})
     return row.set_coords([*config.as_dict(), "batch_size", "key"])
 
@@ -35,6 +38,23 @@ def made_measurements(speed, ranks=(1, 2, 4), repeats=3, libraries=("ddp", "horo
         for library in libraries
         for count in ranks
     ]
+
+
+def made_linked(speed, hosts=(2,), rates=(100.0, np.inf), repeats=2, **changes) -> list[xr.Dataset]:
+    """Make a row for every library, number of hosts, rate and repetition, and for one rank alone.
+
+    ``speed`` is a function of library, hosts, rate and repetition. Links do nine tenths of their rate, and 20 Gbit/s
+    where they are not limited, with 25 microseconds of latency.
+    """
+    rows = []
+    for library, repeat in itertools.product(("ddp", "horovod"), range(repeats)):
+        same = {"library": library, "repeat": repeat, **changes}
+        rows.append(made_measurement(speed(library, 1, np.inf, repeat), **same))
+        for count, rate in itertools.product(hosts, rates):
+            link = (0.9 * rate if np.isfinite(rate) else 20_000.0, 25e-6)
+            made = speed(library, count, rate, repeat)
+            rows.append(made_measurement(made, link=link, ranks=count, hosts=count, link_mbit=rate, **same))
+    return rows
 
 
 def small_simulation() -> xr.Dataset:

@@ -1,7 +1,7 @@
 """Verdicts on scaling: G18, G21, M8, J1, from measured rows whose answer is known and the simulated ones."""
 
 import pytest
-from made_scaling import made_measurement, made_measurements, small_simulation
+from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import claims
 from dolb.profiling import scaling_sweep
@@ -44,6 +44,18 @@ def test_the_order_holds_and_the_bend_does_not_so_g18_is_mixed(every_claim, simu
     assert "Horovod 0.20 does not bend; without its response cache it bends" in found.ours
     assert "100% of the draws" in found.ours
     assert "weak scaling, 1.19" in found.ours  # 0.95 / 0.80
+
+
+def test_what_links_show_is_told_beside_g18_and_does_not_decide_it(every_claim, simulation):
+    without = verdicts(every_claim, scaled(0.95, 0.80), simulation)["G18"]
+    rows = made_linked(lambda library, *_: 200.0 * (0.5 if library == "ddp" else 0.8), repeats=1)
+    linked = [row for row in rows if row["hosts"].item() > 1]
+    found = verdicts(every_claim, [*scaled(0.95, 0.80), *linked], simulation)["G18"]
+    assert found.outcome == without.outcome
+    assert found.ours == (
+        f"{without.ours} Over rate-limited links between 2 hosts on one machine: smallnet-8 at 100 Mbit/s 0.62; "
+        "smallnet-8 at no limit 0.62."
+    )
 
 
 def test_a_single_measurement_is_told_without_an_interval(every_claim, simulation):

@@ -4,10 +4,10 @@ import json
 
 import pytest
 import vl_convert
-from made_scaling import made_measurement, made_measurements, small_simulation
+from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
 
-from dolb import claims, figures
-from dolb.profiling import calibrate, curves, scaling_sweep, timeline
+from dolb import claims, figures, results
+from dolb.profiling import calibrate, curves, linked, scaling_sweep, timeline
 from dolb.summary import ddp_vs_horovod as study
 from dolb.summary import step_timeline
 
@@ -22,17 +22,20 @@ def ds():
 @pytest.fixture(scope="module")
 def charts(ds):
     fitted = calibrate.calibrate_measured(ds)
+    over_links = results.merge(made_linked(lambda library, hosts, rate, repeat: min(rate, 90.0 + repeat) * hosts))
+    over_links = scaling_sweep.complete([over_links], small_simulation())
     return {
         "measured": figures.measured_scaling(study.cells(ds)),
         "simulated": figures.simulated_scaling(study.curves(ds), curves.STUDIED_GPUS),
         "ablation": figures.ablation(study.ablation(ds)),
         "tuning": figures.tuning(study.tuned(ds)),
+        "links": figures.by_bandwidth(study.linked(over_links), linked.curve(linked.judge(over_links), count=5)),
         "validation": figures.side_by_side(figures.validation(study.labelled(fitted.points), "here")),
         "timeline": figures.step_timeline(step_timeline.events(timeline.simulated_steps())),
     }
 
 
-NAMES = ["measured", "simulated", "ablation", "tuning", "validation", "timeline"]
+NAMES = ["measured", "simulated", "ablation", "tuning", "links", "validation", "timeline"]
 
 
 def marks(spec):
@@ -71,7 +74,13 @@ def test_measured_lines_are_full(charts):
     assert not any(mark.get("strokeDash") for mark in found)
 
 
-@pytest.mark.parametrize("name", ["simulated", "ablation", "timeline"])
+def test_over_links_points_are_full_and_measured_and_lines_dashed_and_simulated(charts):
+    found = list(marks(charts["links"].to_dict()))
+    assert all(mark["filled"] for mark in found if mark["type"] == "point")
+    assert all(mark.get("strokeDash") for mark in found if mark["type"] == "line")
+
+
+@pytest.mark.parametrize("name", ["simulated", "ablation", "links", "timeline"])
 def test_what_is_simulated_is_called_so_in_words(charts, name):
     assert "simulated" in vl_convert.vegalite_to_svg(charts[name].to_dict())
 

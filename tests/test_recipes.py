@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 
 import pytest
@@ -204,6 +205,26 @@ def test_what_g21_tunes_is_tuned_on_the_most_ranks():
     assert len({run.cycle_time_ms for run in runs}) > 1
     assert len({run.fusion_threshold_mb for run in runs}) > 1
     assert len({run.bucket_mb for run in runs}) > 1
+
+
+def test_over_links_both_libraries_run_at_every_rate_beside_one_rank_alone():
+    runs = recipes.configs("ddp-vs-horovod", "paper", part="links", archs=["resnet18"])
+    alone = {(run.library, run.repeat) for run in runs if run.ranks == 1}
+    cells = {(run.library, run.hosts, run.link_mbit, run.repeat) for run in runs if run.hosts > 1}
+    rates = {rate for _, _, rate, _ in cells}
+    assert {100.0, 1000.0, math.inf} <= rates
+    assert cells == {(library, n, rate, k) for library, k in alone for n in (2, 4, 8) for rate in rates}
+    assert all(run.ranks == run.hosts for run in runs)
+
+
+def test_links_are_measured_only_where_they_are_asked_for_as_they_need_root():
+    assert all(run.hosts == 1 for run in recipes.configs("ddp-vs-horovod", "paper"))
+    assert {run.hosts for run in recipes.configs("ddp-vs-horovod", "demo", part="links", ranks=[1, 4])} == {1, 4}
+
+
+def test_one_rank_alone_is_one_measurement_for_links_and_for_loopback():
+    every, linked = ({run.key for run in recipes.configs("ddp-vs-horovod", "paper", part=p)} for p in ("all", "links"))
+    assert every & linked
 
 
 def test_an_unknown_part_of_the_measurements_is_answered_with_the_known_ones():

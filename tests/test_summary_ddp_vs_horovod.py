@@ -1,8 +1,9 @@
 """The numbers of DDP against Horovod: cells with intervals, ratios within a repetition, bends, what tuning gains."""
 
 import numpy as np
+import pandas as pd
 import pytest
-from made_scaling import made_measurement, made_measurements, small_simulation
+from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
 from scipy import stats
 
 from dolb.profiling import scaling_sweep
@@ -84,3 +85,58 @@ def test_narrowing_keeps_every_simulated_row(simulation):
     narrowed = study.narrow(ds, ranks=[1, 2])
     assert set(study.cells(narrowed)["ranks"]) == {1, 2}
     assert len(study.rows(narrowed, "simulated")) == simulation.sizes["run"]
+
+
+# Over links
+
+
+def over_links(library, hosts, rate, repeat):
+    """Slow links halve the throughput of DDP and take three quarters of Horovod's; repetitions differ a little."""
+    kept = 1.0 if np.isinf(rate) else {"ddp": 0.5, "horovod": 0.25}[library]
+    return 100 * hosts * kept * (1 + 0.01 * repeat)
+
+
+def test_runs_over_links_are_no_part_of_what_was_measured_over_loopback(simulation):
+    alone = scaling_sweep.complete(made_measurements(loses), simulation)
+    linked = [row for row in made_linked(over_links, hosts=(2, 8)) if row["hosts"].item() > 1]
+    both = scaling_sweep.complete([*made_measurements(loses), *linked], simulation)
+    for of in (study.cells, study.gaps, study.tuned):
+        pd.testing.assert_frame_equal(of(both), of(alone))
+
+
+def test_steps_over_links_are_told_by_hosts_and_rate_with_intervals(simulation):
+    ds = scaling_sweep.complete(made_linked(over_links, hosts=(2, 4)), simulation)
+    table = study.linked(ds).set_index(["hosts", "variant", "limit"])
+    cell = table.loc[(4, "Horovod", "100 Mbit/s")]
+    logs = np.log([over_links("horovod", 4, 100.0, repeat) for repeat in range(2)])
+    assert cell["step_seconds"] == pytest.approx(cell["batch_size"] / np.exp(logs.mean()))
+    assert cell["step_low"] < cell["step_seconds"] < cell["step_high"]
+    assert cell["efficiency"] == pytest.approx(0.25)  # what slows a whole repetition is not in it
+    assert cell["achieved_mbit"] == pytest.approx(90)
+    assert table.loc[(2, "DDP", "no limit"), "efficiency"] == pytest.approx(1)
+
+
+def test_the_gap_over_links_is_by_rate(simulation):
+    gaps = study.linked_gaps(scaling_sweep.complete(made_linked(over_links), simulation)).set_index("link_mbit")
+    assert gaps["ratio"].tolist() == pytest.approx([2, 1])
+
+
+def test_results_without_links_have_no_such_table(simulation):
+    ds = scaling_sweep.complete(made_measurements(loses), simulation)
+    for one in (ds, ds.drop_vars(["hosts", "link_mbit"])):
+        assert study.linked(one).empty
+        assert study.linked_gaps(one).empty
+
+
+def test_the_error_of_the_simulator_is_told_of_points_that_it_was_not_fitted_to(simulation):
+    cells = study.linked(scaling_sweep.complete(made_linked(over_links), simulation))
+    points = pd.DataFrame({"used": ["fit", "judge", "judge", "judge"], "error": [0.5, -0.3, 0.1, 0.0]})
+    said = study.links_in_words(cells, points)
+    assert "smallnet-8 on 2 hosts, with links of 100 Mbit/s, no limit" in said
+    assert "off by 30% at most, 10% in the median" in said
+    assert "does not judge" in study.links_in_words(cells, points[:1])
+
+
+@pytest.mark.parametrize(("mbit", "said"), [(20, "20 Mbit/s"), (2500, "2.5 Gbit/s"), (np.inf, "no limit")])
+def test_a_rate_is_said_as_people_say_it(mbit, said):
+    assert study.rate_in_words(mbit) == said

@@ -80,16 +80,16 @@
     return 1 + ((jitter * Math.sqrt(3)) / Math.PI) * harmonic;
   }
 
-  // settings: model {bytes, macs}, images_per_second of one rank, batch_per_rank, network, policy, ranks, jitter, overlap,
-  // and constants, all as Python's whatif_data() writes them.
+  // settings: model {bytes}, gpu {images_per_second, forward_share, backward: in proportion to time}, batch_per_rank,
+  // network, policy, ranks, jitter, overlap, and constants, all as Python's whatif_data() writes them.
   function simulate(settings) {
-    const { model, network, policy, ranks, batch_per_rank: batch, constants } = settings;
-    const alone = batch / settings.images_per_second;
+    const { model, gpu, network, policy, ranks, batch_per_rank: batch, constants } = settings;
+    const alone = batch / gpu.images_per_second;
     if (ranks === 1) return { step_seconds: alone, images_per_second: batch / alone, efficiency: 1 };
-    const perMac = (alone * (1 - constants.forward_share)) / sum(model.macs);
+    const unit = (alone * (1 - gpu.forward_share)) / sum(gpu.backward);
     const slow = slowestOf(ranks, settings.jitter, constants.euler);
-    let now = alone * constants.forward_share;
-    let ready = model.macs.slice().reverse().map((macs) => (now += macs * perMac + policy.tensor_seconds) * slow);
+    let now = alone * gpu.forward_share;
+    let ready = gpu.backward.slice().reverse().map((part) => (now += part * unit + policy.tensor_seconds) * slow);
     const compute = ready[ready.length - 1];
     if (settings.overlap === false) ready = ready.map(() => compute);
     const sizes = model.bytes.slice().reverse();
@@ -165,6 +165,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     const check = element("input", { type: "checkbox", name: "response_cache" });
     form.append(
       select("model", "network", Object.keys(data.models), start.model),
+      select("gpu", "GPU", Object.keys(data.gpus), start.gpu),
       select("network", "machine", Object.keys(data.networks), start.network),
       select("library", "Horovod's version", libraries, start.horovod),
       element("label", { class: "check" }, check, "Horovod: response cache"),
@@ -204,9 +205,9 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
         ...presets.horovod, response_cache: check.checked, cycle_seconds: value("cycle") / 1000,
         request_seconds: value("request") * 1e-6, latency: presets.horovod.latency * value("latency"),
       };
-      const model = data.models[form.elements.model.value];
-      return { model, images_per_second: model.images_per_second, batch_per_rank: value("batch_per_rank"), network, policy,
-        jitter: value("jitter") / 100, overlap: true, constants: data.constants };
+      const arch = form.elements.model.value;
+      return { model: data.models[arch], gpu: data.gpus[form.elements.gpu.value][arch], network, policy,
+        batch_per_rank: value("batch_per_rank"), jitter: value("jitter") / 100, overlap: true, constants: data.constants };
     }
 
     function draw() {

@@ -35,7 +35,7 @@ def _scaling(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         + f". DDP is ahead of {study.OF_ITS_TIME} in {ahead[study.OF_ITS_TIME]:.0%} of the draws of what is not known "
         f"at the worst number of GPUs up to there, and of {study.LATER}, with its later defaults, in "
         f"{ahead[study.LATER]:.0%}. {study.OF_ITS_TIME} {_bend(bends[study.OF_ITS_TIME])}; without its response cache "
-        f"it {_bend(bends[study.UNCACHED])}. {here}"
+        f"it {_bend(bends[study.UNCACHED])}. {here}{_over_links(ds)}"
     )
     reason = (
         "The GPUs of the claim are simulated; only ranks on one machine are measured. Replicated needs three things: "
@@ -79,6 +79,19 @@ def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:
         f"Measured on {int(gaps['ranks'].iloc[0])} processes of one machine over Gloo, DDP's efficiency is that of "
         f"Horovod times: {told}."
     )
+
+
+def _over_links(ds: xr.Dataset) -> str:
+    """Say the same over links between hosts; it is told beside the verdict and does not decide it."""
+    gaps = study.linked_gaps(ds)
+    gaps = gaps[gaps["hosts"] == gaps["hosts"].max()]
+    if gaps.empty:
+        return ""
+    told = "; ".join(
+        f"{row.arch} at {study.rate_in_words(row.link_mbit)} {row.ratio:.2f}{_between(row.low, row.high)}"
+        for row in gaps.itertuples()
+    )
+    return f" Over rate-limited links between {int(gaps['hosts'].iloc[0])} hosts on one machine: {told}."
 
 
 def _between(low: float, high: float) -> str:

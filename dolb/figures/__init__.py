@@ -16,6 +16,7 @@ from dolb.figures.cost import recommendation, seconds_by_batch_size
 from dolb.figures.fidelity import paths
 from dolb.figures.filtered import accuracy_by_decay, accuracy_by_set, best_by_set, gains
 from dolb.figures.landscape import curvature_by_set, curvature_ratios, loss_surfaces
+from dolb.figures.links import by_bandwidth
 from dolb.figures.noise import (
     maps,
     noise_by_eps,
@@ -49,6 +50,7 @@ __all__ = [
     "batch_size_axis",
     "batch_size_study",
     "best_by_set",
+    "by_bandwidth",
     "curvature_by_set",
     "curvature_ratios",
     "engine_speed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -143,21 +144,31 @@ def published_points(rows: Sequence[Row]) -> pd.DataFrame:
     return table.loc[table["ranks"] > 1, keep].reset_index(drop=True)
 
 
-def published_scenario(row: Row) -> Scenario:
-    """Return the scenario of a published point, its compute as fast as the one-GPU row says."""
+def published_scenario(row: Row, profiles: Mapping[str, tensors.Tensors] | None = None) -> Scenario:
+    """Return the scenario of a published point, its compute as fast as the one-GPU row says.
+
+    That time is spread as in ``profiles``, by network, where it is there, and else by multiplications.
+    """
     setups = published_setups()
     if row["what"] not in setups:
         raise ValueError(f"measurement {row['what']!r} is not known; accepted: {', '.join(setups)}")
     setup = setups[row["what"]]
     speed = setup.images_per_second or float(row["one_rank_images_per_second"])
-    step = tensors.spread(tensors.work(setup.arch), setup.batch_per_rank / speed)
+    step = tensors.spread(tensors.work(setup.arch), setup.batch_per_rank / speed, (profiles or {}).get(setup.arch))
     return Scenario(step, network.preset(setup.network), setup.policy, setup.batch_per_rank)
 
 
-def calibrate_published(rows: Sequence[Row], free: Mapping[str, Range] | None = None) -> Calibration:
-    """Fit jitter and bandwidth to every other published point of more than one GPU, and judge on the others."""
+def calibrate_published(
+    rows: Sequence[Row],
+    free: Mapping[str, Range] | None = None,
+    profiles: Mapping[str, tensors.Tensors] | None = None,
+) -> Calibration:
+    """Fit jitter and bandwidth to every other published point of more than one GPU, and judge on the others.
+
+    ``profiles`` as in `published_scenario`.
+    """
     knobs = {"jitter": Range(0.0, 0.2), "bandwidth": UNKNOWN["bandwidth"]} if free is None else free
-    return calibrate(published_points(rows), published_scenario, knobs)
+    return calibrate(published_points(rows), partial(published_scenario, profiles=profiles), knobs)
 
 
 # Where the fit of ranks on one machine begins; its knobs turn both numbers. In order of what they matter.
@@ -179,7 +190,8 @@ def measured_points(ds: xr.Dataset) -> pd.DataFrame:
     """
     names = [*_POINT, "ranks", "scaling", "source", "repeat", "images_per_second"]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    table = table[(table["source"] == "measured") & (table["scaling"] == "weak")]
+    on_loopback = ds["hosts"].to_numpy() == 1 if "hosts" in ds else True
+    table = table[(table["source"] == "measured") & (table["scaling"] == "weak") & on_loopback]
     means = table.groupby([*_POINT, "ranks"], as_index=False)["images_per_second"].mean()
     same = ["arch", "data", "batch_size_per_rank", "library"]
     alone = means[means["ranks"] == 1].drop_duplicates(same)[[*same, "images_per_second"]]

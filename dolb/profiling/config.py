@@ -23,6 +23,8 @@ class ScalingConfig(Keyed):
     ``bucket_mb`` is DDP's; at its default of 25 MiB the first bucket holds 1 MiB, at any other size all are alike, as
     torch has it. ``fusion_threshold_mb`` and ``cycle_time_ms`` are Horovod's, with the defaults of 0.21 and later.
     ``bn_workers`` is for one rank that stands for several: it takes batch-norm statistics over that many shares.
+    With more than one of ``hosts`` the ranks are dealt to that many network namespaces, whose links carry ``link_mbit``
+    each way; one host is this machine, over its loopback interface.
     """
 
     experiment: str = "adhoc"
@@ -44,6 +46,8 @@ class ScalingConfig(Keyed):
     momentum: float = 0.9
     seed: int = 0
     repeat: int = 0
+    hosts: int = 1
+    link_mbit: float = math.inf
 
     def __post_init__(self) -> None:
         """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
@@ -58,11 +62,27 @@ class ScalingConfig(Keyed):
             object.__setattr__(self, field.name, value)
         models.require(self.arch)
         self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES)
-        self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps")
+        self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts")
         self.refuse_below(0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat")
-        for name in ("bucket_mb", "cycle_time_ms", "lr"):
+        for name in ("bucket_mb", "cycle_time_ms", "lr", "link_mbit"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        self._refuse_hosts()
+
+    def _refuse_hosts(self) -> None:
+        if self.ranks % self.hosts:
+            raise ValueError(f"{self.ranks} ranks cannot be dealt equally to {self.hosts} hosts")
+        if self.hosts > 1 and self.device_kind != "cpu":
+            raise ValueError(f"hosts {self.hosts} need device_kind 'cpu': GPUs of one machine pass its network by")
+        if self.hosts == 1 and math.isfinite(self.link_mbit):
+            raise ValueError(f"link_mbit {self.link_mbit:g} needs at least 2 hosts; one has no link")
+
+    @property
+    def launch(self) -> tuple:
+        """What measurements must have in common to be made one after another by the same processes."""
+        horovods = (self.fusion_threshold_mb, self.cycle_time_ms) if self.library == "horovod" else ()
+        alone = self.key if self.trace_steps else ""  # traces have a folder of their own
+        return self.library, self.ranks, self.device_kind, self.hosts, self.link_mbit, *horovods, alone
 
     @property
     def batch_size(self) -> int:

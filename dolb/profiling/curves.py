@@ -37,9 +37,12 @@ _NAMES = {"ddp": "DDP", "horovod": "Horovod"}
 Row = dict[str, Any]
 
 
-def on_summit(policy: Policy, arch: str = ARCH, batch_per_rank: int = BATCH_PER_RANK) -> Scenario:
-    """Return training on Summit's V100 GPUs, at their published speed."""
-    return Scenario(tensors.v100(arch, batch_per_rank), network.preset("summit"), policy, batch_per_rank, jitter=JITTER)
+def on_summit(
+    policy: Policy, arch: str = ARCH, batch_per_rank: int = BATCH_PER_RANK, profile: tensors.Tensors | None = None
+) -> Scenario:
+    """Return training on Summit's V100 GPUs, at their published speed; ``profile`` as in `tensors.v100`."""
+    step = tensors.v100(arch, batch_per_rank, profile=profile)
+    return Scenario(step, network.preset("summit"), policy, batch_per_rank, jitter=JITTER)
 
 
 def simulated(points_per_doubling: int = 3, draws: int = 64) -> xr.Dataset:
@@ -188,9 +191,10 @@ def named(measured: xr.Dataset) -> xr.Dataset:
     Peak memory is left out, as a simulated step has none.
     """
     libraries, kinds = (measured[name].to_numpy().tolist() for name in ("library", "device_kind"))
+    hosts = measured["hosts"].to_numpy()
     words = {
         "variant": [_NAMES[library] for library in libraries],
-        "network": ["loopback" if kind == "cpu" else "NCCL" for kind in kinds],
+        "network": np.where(hosts > 1, "links", ["loopback" if kind == "cpu" else "NCCL" for kind in kinds]),
         "switched_off": ["none"] * len(kinds),
     }
     columns = {name: ("run", np.array(values)) for name, values in words.items()}

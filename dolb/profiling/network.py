@@ -177,6 +177,14 @@ def loopback(latency: float, bandwidth: float) -> Network:
     return Network("loopback", 1 << 30, link, link, algorithm="ring", shared=True)
 
 
+def linked(latency: float, bandwidth: float, ranks_per_host: int = 1) -> Network:
+    """Return hosts around a switch, which reduce in a ring, each over a link of its own.
+
+    Both numbers are a link's, as `links` measures them. Within a host nothing but the latency is counted.
+    """
+    return Network("links", ranks_per_host, Link(latency, math.inf), Link(latency, bandwidth), algorithm="ring")
+
+
 def without_latency(network: Network) -> Network:
     """Return the network with bandwidth as its only cost."""
     intra, inter = (replace(link, latency=0.0) for link in (network.intra, network.inter))

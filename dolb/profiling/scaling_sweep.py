@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,11 +28,14 @@ def measure_all(
     *,
     store: str | Path | None = None,
     time_limit: float | None = None,
+    apart: bool = True,
     oversubscribe: bool = False,
     timeout: float = 600.0,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Return the measurements of ``configs`` as one Dataset, making those that the store lacks, in their order.
+    """Return the measurements of ``configs`` as one Dataset, making those that the store lacks.
+
+    A repetition is made whole before the next; within it the same processes make all that they can.
 
     Efficiencies are filled in by `with_efficiency`. Configs with traced steps are measured by `timeline.traced`.
 
@@ -42,6 +46,8 @@ def measure_all(
     time_limit
         Seconds after which no further measurement is begun. What is unfinished is counted in the Dataset's attribute
         ``unfinished``; a later call goes on from there.
+    apart
+        Give each repetition processes of its own, so that repetitions differ in all that may differ.
     oversubscribe, timeout
         Of each measurement; see `workers.measure`.
     """
@@ -54,21 +60,46 @@ def measure_all(
     with contextlib.ExitStack() as stack:
         folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
         runs = RunStore(folder)
-        found = {key: old for key in wanted if (old := runs.get(key)) is not None}
+        found = {key: with_settings(old) for key in wanted if (old := runs.get(key)) is not None}
         if len(found) < len(wanted):
             runs.check_writable()
         lacking = [config for key, config in wanted.items() if key not in found]
-        for config in tqdm(lacking, unit="measurement", disable=not progress, desc="measure"):
+        bar = stack.enter_context(tqdm(total=len(lacking), unit="measurement", disable=not progress, desc="measure"))
+        for group in together(lacking, apart):
             if time.monotonic() > deadline:
                 break
-            one = timeline.traced if config.trace_steps else workers.measure
-            found[config.key] = one(config, oversubscribe=oversubscribe, timeout=timeout)
-            runs.put(found[config.key])
+            traced = group[0].trace_steps > 0
+            how: dict[str, Any] = {"oversubscribe": oversubscribe, "timeout": timeout}
+            rows = (timeline.traced(one, **how) for one in group) if traced else workers.measure_together(group, **how)
+            with contextlib.closing(rows):
+                for row in rows:
+                    key = str(row["key"].item())
+                    found[key] = row
+                    runs.put(row)
+                    bar.update()
+                    if time.monotonic() > deadline:
+                        break
     if not found:
         raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} measurements")
     merged = with_efficiency(results.merge(found[key] for key in wanted if key in found))
     merged.attrs["unfinished"] = len(wanted) - len(found)
     return merged
+
+
+def with_settings(ds: xr.Dataset) -> xr.Dataset:
+    """Add the settings that did not exist when runs were measured: by their keys they had today's defaults."""
+    lacking = {name: value for name, value in ScalingConfig().as_dict().items() if name not in ds}
+    return results.describe(
+        ds.assign_coords({name: ("run", [value] * ds.sizes["run"]) for name, value in lacking.items()})
+    )
+
+
+def together(configs: Iterable[ScalingConfig], apart: bool = True) -> list[list[ScalingConfig]]:
+    """Group measurements, of one repetition or of all, that the same processes can make, in their order."""
+    groups: dict[tuple, list[ScalingConfig]] = {}
+    for config in configs:
+        groups.setdefault((config.repeat if apart else 0, *config.launch), []).append(config)
+    return sorted(groups.values(), key=lambda group: group[0].repeat)
 
 
 def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
@@ -98,7 +129,8 @@ def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Datas
     Of what is given as measured, simulated rows are dropped, and so are runs on another device than the last one's:
     a table that is compared has one machine. Events stay with the first repetition alone; one step is drawn.
     """
-    runs = [one for part in measured for one in results.split(part) if str(one["source"].item()) != SOURCE]
+    parts = [with_settings(part) for part in measured]
+    runs = [one for part in parts for one in results.split(part) if str(one["source"].item()) != SOURCE]
     if not runs:
         raise ValueError("there is no measured run among the results given")
     device = str(runs[-1]["device"].item())

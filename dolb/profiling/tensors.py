@@ -1,8 +1,10 @@
 """What a step has to do, tensor by tensor: bytes of gradient to reduce, and seconds of compute before each is ready.
 
 Sizes are exact: they are those of the network. Times are measured layer by layer, or are a published throughput spread
-over the layers by their multiplications. The second way gives no time to what memory binds (batch norm, activations),
-so its total is right and when each gradient is ready is approximate.
+over the layers: by their multiplications, or as the time of a measured GPU is spread. Multiplications give no time to
+what memory binds (batch norm, activations). A measured GPU does, as far as the two are alike in arithmetic against
+memory: by their data sheets a V100 does 17 operations in fp32 per byte, an H200 14. Either way the total is right and
+when each gradient is ready is approximate.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import torch
 import xarray as xr
 from torch import nn
 
-from dolb import models
+from dolb import models, results
 
+LAYER_TIMES = "layer-times"  # the file of published measurements
 # ResNet-50 in fp32 on one V100, images/s: of PyTorch's DDP benchmark (32 images a batch), and of NVIDIA's
 # DeepLearningExamples. Both are in `scaling_measurements` of the claims.
 V100_BATCH_32, V100_NVLINK_NODE = 329.0, 367.0
@@ -79,23 +82,30 @@ def work(arch: str, image_size: int = 224, num_classes: int = 1000, channels: in
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.register_forward_hook(lambda module, _, out, name=name: count(name, module, out))
     network(image)
-    rows = [(name, weight.numel() * weight.element_size(), macs.get(name, 0)) for name, weight in _parameters(network)]
+    rows = [(name, weight.numel() * weight.element_size(), macs.get(name, 0)) for name, weight in parameters(network)]
     return pd.DataFrame(rows, columns=["name", "bytes", "macs"])
 
 
-def _parameters(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
+def parameters(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Return the tensors of a network whose gradients are reduced, by name, in registration order."""
     return [(name, weight) for name, weight in network.named_parameters() if weight.requires_grad]
 
 
-def spread(table: pd.DataFrame, compute_seconds: float) -> Tensors:
-    """Spread the seconds of a forward and a backward pass over tensors by their multiplications."""
-    share = table["macs"].to_numpy() / table["macs"].sum()
-    return Tensors(
-        tuple(table["name"]),
-        table["bytes"].to_numpy(),
-        FORWARD_SHARE * compute_seconds * share,
-        (1 - FORWARD_SHARE) * compute_seconds * share,
-    )
+def spread(table: pd.DataFrame, compute_seconds: float, profile: Tensors | None = None) -> Tensors:
+    """Spread the seconds of a forward and a backward pass over tensors by their multiplications, or as in a profile."""
+    names, sizes = tuple(table["name"]), table["bytes"].to_numpy()
+    if profile is None:
+        share = table["macs"].to_numpy() / table["macs"].sum()
+        forward, backward = FORWARD_SHARE * share, (1 - FORWARD_SHARE) * share
+    elif profile.names == names and np.array_equal(profile.bytes, sizes):
+        whole = profile.compute_seconds
+        forward, backward = profile.forward_seconds / whole, profile.backward_seconds / whole
+    else:
+        raise ValueError(
+            f"the profile has {len(profile)} tensors of {profile.bytes.sum():,} bytes, the network {len(table)} of "
+            f"{sizes.sum():,}; a profile of the same network, with as many classes, is accepted"
+        )
+    return Tensors(names, sizes, compute_seconds * forward, compute_seconds * backward)
 
 
 def v100_images_per_second(arch: str, image_size: int = 224, reference: float = V100_BATCH_32) -> float:
@@ -103,17 +113,67 @@ def v100_images_per_second(arch: str, image_size: int = 224, reference: float = 
     return reference * float(work(REFERENCE)["macs"].sum()) / float(work(arch, image_size)["macs"].sum())
 
 
-def v100(arch: str, batch_per_rank: int = 32, image_size: int = 224, reference: float = V100_BATCH_32) -> Tensors:
-    """Return a network's tensors with the times of one V100, whose speed is taken not to depend on the batch."""
+def v100(
+    arch: str,
+    batch_per_rank: int = 32,
+    image_size: int = 224,
+    reference: float = V100_BATCH_32,
+    profile: Tensors | None = None,
+) -> Tensors:
+    """Return a network's tensors with the times of one V100, whose speed is taken not to depend on the batch.
+
+    They are spread over tensors by multiplications, or as those of ``profile``, measured on another GPU.
+    """
     seconds = batch_per_rank / v100_images_per_second(arch, image_size, reference)
-    return spread(work(arch, image_size), seconds)
+    return spread(work(arch, image_size), seconds, profile)
+
+
+def layer_times() -> xr.Dataset | None:
+    """Return the published measurements, layer by layer, or None where there are none yet."""
+    try:
+        return results.published(LAYER_TIMES)
+    except FileNotFoundError:
+        return None
+
+
+def measured(
+    arch: str,
+    batch_per_rank: int = 32,
+    image_size: int = 224,
+    precision: str = "fp32",
+    device: str = "H200",
+    times: xr.Dataset | None = None,
+) -> Tensors:
+    """Return a network's tensors as measured on a device, found by a part of its name, in ``times`` or as published."""
+    ds = layer_times() if times is None else times
+    if ds is None:
+        raise FileNotFoundError(
+            f"results/{LAYER_TIMES}.nc is not there; `python benchmarks/layer_times.py` measures it"
+        )
+    asked = {"arch": arch, "batch_size_per_rank": batch_per_rank, "image_size": image_size, "precision": precision}
+    found = np.array([device in str(name) for name in ds["device"].to_numpy()])
+    for name, value in asked.items():
+        found &= ds[name].to_numpy() == value
+    if found.sum() != 1:
+        rows = zip(*(ds[name].to_numpy().tolist() for name in (*asked, "device")), strict=True)
+        there = "; ".join(sorted(", ".join(map(str, row)) for row in rows))
+        raise ValueError(f"{found.sum()} measurements of {asked} on {device!r}, one is needed; there are: {there}")
+    return from_dataset(one_measurement(ds, int(np.argmax(found))))
+
+
+def one_measurement(ds: xr.Dataset, number: int) -> xr.Dataset:
+    """Return one of several measurements, with its own tensors."""
+    one = ds.isel(run=[number], layer=np.flatnonzero(ds["layer_run"].to_numpy() == number))
+    return one.assign(layer_run=xr.zeros_like(one["layer_run"]))
 
 
 def from_dataset(ds: xr.Dataset) -> Tensors:
-    """Read measured tensors: name, bytes, forward_seconds and backward_seconds on ``layer``, in registration order."""
-    wanted = ("name", "bytes", "forward_seconds", "backward_seconds")
+    """Read the tensors of one measurement: names of the schema on ``layer``, in registration order."""
+    wanted = ("tensor", "tensor_bytes", "forward_seconds", "backward_seconds")
     missing = [name for name in wanted if name not in ds or ds[name].dims != ("layer",)]
     if missing:
         raise ValueError(f"{', '.join(missing)} not found on dimension 'layer'; needed: {', '.join(wanted)}")
+    if ds.sizes.get("run", 1) != 1:
+        raise ValueError(f"there are {ds.sizes['run']} measurements; one is accepted, and `measured` finds one")
     name, *columns = (ds[column].to_numpy() for column in wanted)
     return Tensors(tuple(map(str, name)), *columns)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import xarray as xr
+
 from dolb.profiling import network, tensors
 from dolb.profiling.policy import DDP, Horovod, Policy, horovod
 from dolb.profiling.simulate import EULER, SOURCE
@@ -14,6 +16,8 @@ from dolb.profiling.simulate import EULER, SOURCE
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MACHINES = ("summit", "dgx1", "roce25")
 VERSIONS = ("0.20", "0.21")
+PUBLISHED_GPU = "V100 (published)"
+BATCH_PER_RANK, IMAGE_SIZE = 32, 224  # of the measurements that the panel offers
 
 
 def policy_data(policy: Policy) -> dict[str, Any]:
@@ -21,34 +25,62 @@ def policy_data(policy: Policy) -> dict[str, Any]:
     return {"kind": "ddp" if isinstance(policy, DDP) else "horovod", **asdict(policy)}
 
 
-def whatif_data(archs: Sequence[str] = ARCHS) -> dict[str, Any]:
-    """Return everything that the panel knows: networks layer by layer, machines, libraries, constants, defaults."""
+def whatif_data(archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None) -> dict[str, Any]:
+    """Return everything that the panel knows: networks, GPUs layer by layer, machines, libraries, constants, defaults.
+
+    ``times`` are measured layer times, as `tensors.layer_times` returns them; without them the GPU is a V100.
+    """
     policies: list[Policy] = [DDP(), *(horovod(version) for version in VERSIONS)]
     return {
         "source": SOURCE,
-        "models": {arch: _model(arch) for arch in archs},
+        "models": {arch: {"bytes": tensors.work(arch)["bytes"].tolist()} for arch in archs},
+        "gpus": {PUBLISHED_GPU: {arch: _published(arch) for arch in archs}, **_measured(archs, times)},
         "networks": {name: asdict(network.preset(name)) for name in MACHINES},
         "policies": {policy.name: policy_data(policy) for policy in policies},
-        "constants": {"forward_share": tensors.FORWARD_SHARE, "euler": EULER, "phases": Horovod().phases},
+        "constants": {"euler": EULER, "phases": Horovod().phases},
         "most_ranks": [96, 1536, 6144, 27648],
         "defaults": {
             "model": tensors.REFERENCE if tensors.REFERENCE in archs else archs[0],
+            "gpu": PUBLISHED_GPU,
             "network": MACHINES[0],
             "ddp": policies[0].name,
             "horovod": policies[1].name,
-            "batch_per_rank": 32,
+            "batch_per_rank": BATCH_PER_RANK,
             "jitter": 0.01,
             "most_ranks": 6144,
         },
     }
 
 
-def _model(arch: str) -> dict[str, Any]:
-    table = tensors.work(arch)
+def _published(arch: str) -> dict[str, Any]:
     return {
-        "bytes": table["bytes"].tolist(),
-        "macs": table["macs"].tolist(),
         "images_per_second": tensors.v100_images_per_second(arch),
+        "forward_share": tensors.FORWARD_SHARE,
+        "backward": tensors.work(arch)["macs"].tolist(),
+    }
+
+
+def _measured(archs: Sequence[str], times: xr.Dataset | None) -> dict[str, dict[str, Any]]:
+    """Return the GPUs, in each precision, on which every network of the panel was measured."""
+    if times is None:
+        return {}
+    usable = (times["image_size"] == IMAGE_SIZE) & (times["batch_size_per_rank"] == BATCH_PER_RANK)
+    names = ("device", "precision", "arch")
+    rows = set(zip(*(times[name].to_numpy()[usable.to_numpy()].tolist() for name in names), strict=True))
+    gpus = {}
+    for device, precision in sorted({row[:2] for row in rows}):
+        if all((device, precision, arch) in rows for arch in archs):
+            read = {"precision": precision, "device": device, "times": times}
+            steps = {arch: tensors.measured(arch, BATCH_PER_RANK, IMAGE_SIZE, **read) for arch in archs}
+            gpus[f"{device} (measured, {precision})"] = {arch: _profile(step) for arch, step in steps.items()}
+    return gpus
+
+
+def _profile(step: tensors.Tensors) -> dict[str, Any]:
+    return {
+        "images_per_second": BATCH_PER_RANK / step.compute_seconds,
+        "forward_share": float(step.forward_seconds.sum()) / step.compute_seconds,
+        "backward": step.backward_seconds.tolist(),
     }
 
 

@@ -2,8 +2,9 @@
 
     python -m dolb.profiling.worker FOLDER           started by torchrun or horovodrun, for each rank
 
-The folder holds ``config.json``. Each rank leaves there ``rank-K.json`` with the seconds of every step and a hash of
-its weights, and where steps are traced ``torch-K.json`` and, by Horovod's coordinator alone, ``horovod-0.json``.
+The folder holds ``configs.json``, the measurements to make one after another. Each rank leaves there ``rank-K-N.json``
+for the N-th, with the seconds of every step and a hash of its weights, and where steps are traced ``torch-K.json`` and,
+by Horovod's coordinator alone, ``horovod-0.json``.
 
 At every step the ranks take consecutive shares of one global batch, so one rank with the global batch does the same
 update but for rounding; each rank takes batch-norm statistics over its own share, and so must that one
@@ -17,10 +18,9 @@ import gc
 import hashlib
 import json
 import os
-import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,7 +44,9 @@ CLOCK_BARRIERS = 5  # before the traced steps, and after
 class Library(Protocol):
     """What the worker needs of a library for data-parallel training."""
 
-    def distribute(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+    def distribute(
+        self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, Any]:
         """Return network and optimizer such that a step updates by the mean gradient over all ranks."""
 
     def barrier(self) -> None:
@@ -61,12 +63,14 @@ class Ddp:
     """torch's DistributedDataParallel, over NCCL on GPUs and Gloo otherwise."""
 
     def __init__(self, config: ScalingConfig, device: torch.device):
-        self.config, self.device = config, device
+        self.device = device
         torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
-    def distribute(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+    def distribute(
+        self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, Any]:
         """Wrap the network; given no size of its own, DDP makes its first bucket a small one."""
-        size = None if self.config.bucket_mb == TORCH_DEFAULT_BUCKET_MB else self.config.bucket_mb
+        size = None if config.bucket_mb == TORCH_DEFAULT_BUCKET_MB else config.bucket_mb
         wrapped = nn.parallel.DistributedDataParallel(
             network,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
@@ -103,9 +107,12 @@ class Horovod:
         if config.trace_steps and hvd.rank() == 0:
             _yield_timeline_thread()
 
-    def distribute(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
-        """Wrap the optimizer."""
-        return network, self.hvd.DistributedOptimizer(optimizer, named_parameters=network.named_parameters())
+    def distribute(
+        self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, Any]:
+        """Wrap the optimizer; Horovod remembers tensors by name, so those of another measurement have others."""
+        named = [(f"{config.key}.{name}", parameter) for name, parameter in network.named_parameters()]
+        return network, self.hvd.DistributedOptimizer(optimizer, named_parameters=named)
 
     def barrier(self) -> None:
         """Wait for every rank."""
@@ -170,19 +177,30 @@ def shares(config: ScalingConfig, images: DeviceImages, me: int) -> Iterator[tup
         epoch += 1
 
 
-def train(config: ScalingConfig, folder: Path, me: int) -> dict[str, Any]:
-    """Train one rank's share of the steps and return what was measured."""
+def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
+    """Do one rank's share of measurements that one launch can make, one after another, and write each down."""
     torch.set_num_threads(1)  # one core to a rank
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK") or os.environ["HOROVOD_LOCAL_RANK"]))
-    device = device if config.device_kind == "cuda" else torch.device("cpu")
+    device = device if configs[0].device_kind == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    library = LIBRARY[configs[0].library](configs[0], device)
+    for number, config in enumerate(configs):
+        found = train(config, library, device, folder, me)
+        write_whole(folder / f"rank-{me}-{number}.json", json.dumps(found))
+        gc.collect()
+    library.barrier()
+    library.stop()
+
+
+def train(config: ScalingConfig, library: Library, device: torch.device, folder: Path, me: int) -> dict[str, Any]:
+    """Train one rank's share of the steps and return what was measured."""
+    _forget_peak(device)
     images, num_classes, fingerprint = load_images(config, device)
     plain = models.initialize(config.arch, num_classes, images.channels, config.bn_workers, config.seed).to(device)
     torch.manual_seed(config.seed)
-    library = LIBRARY[config.library](config, device)
     sgd = torch.optim.SGD(plain.parameters(), lr=config.lr, momentum=config.momentum)
-    network, optimizer = library.distribute(plain, sgd)
+    network, optimizer = library.distribute(config, plain, sgd)
     batches = shares(config, images, me)
 
     def step() -> float:
@@ -201,18 +219,18 @@ def train(config: ScalingConfig, folder: Path, me: int) -> dict[str, Any]:
     gc.disable()
     library.barrier()
     seconds = [step() for _ in range(config.steps)]
+    gc.enable()
     if config.trace_steps:
         _trace(config, library, step, folder, me)
     flat = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()]).cpu()
     if os.environ.get("DOLB_KEEP_WEIGHTS"):
         np.save(folder / f"weights-{me}.npy", flat.numpy())
     library.barrier()
-    library.stop()
     return {
         "step_seconds": seconds,
         "weights": hashlib.sha256(flat.numpy().tobytes()).hexdigest(),
         "parameters": flat.numel(),
-        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak_memory(),
+        "peak_memory_bytes": _peak_memory(device),
         "data_fingerprint": fingerprint,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
     }
@@ -242,11 +260,21 @@ def _trace(config: ScalingConfig, library: Library, step: Callable[[], float], f
     profiler.export_chrome_trace(str(folder / f"torch-{me}.json"))
 
 
-def _peak_memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _forget_peak(device: torch.device) -> None:
+    """Let the next measurement of this process have a peak of its own."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
 
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    asked = ScalingConfig.from_dict(json.loads((place / "config.json").read_text()))
-    write_whole(place / f"rank-{rank()}.json", json.dumps(train(asked, place, rank())))
+    run([ScalingConfig.from_dict(one) for one in json.loads((place / "configs.json").read_text())], place, rank())

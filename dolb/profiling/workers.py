@@ -3,6 +3,8 @@
 A measurement leaves no process behind, however it ends: every process it started carries a mark in its environment and
 is found by it, as horovodrun puts its children into sessions of their own, where killing a process group ends. If the
 measuring process itself is killed, each rank's keeper (`supervise`) notices and ends its rank.
+
+Ranks share this machine, or are dealt to hosts of their own on it, joined by links of a given rate (`links`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,12 @@ import torch
 import xarray as xr
 
 from dolb import results
-from dolb.profiling import supervise
+from dolb.profiling import links, supervise
 from dolb.profiling.config import ScalingConfig
 
 MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
 POLL_SECONDS = 0.05
+FREE_PORT = 29500  # in a network namespace of our own
 CLEANUP_SECONDS = 5.0  # all processes are gone this long after the first rank died, or an error says which are not
 LOG_LINES = 12
 # What launchers tell their ranks; of one that runs this process, ours must not hear.
@@ -60,13 +63,15 @@ class Place:
 
     ``within`` gives each rank a command that runs the rest of its arguments, such as ``("taskset", "-c", "0")`` or
     ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
-    network namespace too; ``address`` is the launcher's there, which every rank must reach. Horovod uses the interface
-    only in part: it also listens where the host's name leads, so in a namespace that must be the rank's own address.
+    network namespace too; ``address`` is the launcher's there, which every rank must reach. ``launcher`` is such a
+    command for the launcher itself, in a namespace where every port is free. Horovod uses the interface only in part:
+    it also listens where the host's name leads, so in a namespace that must be the rank's own address.
     """
 
     interface: str = "lo"
     address: str = "127.0.0.1"
     within: Sequence[Sequence[str]] = ()
+    launcher: Sequence[str] = ()
 
 
 def slots(device_kind: str = "cpu") -> int:
@@ -98,7 +103,8 @@ def measure(
     """Train on ``config.ranks`` processes and return one row of a scaling table, with the seconds of every step.
 
     ``images_per_second`` is over all timed steps and all ranks, by the slowest rank's clock. A measurement with traced
-    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps.
+    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps. Of a config with several
+    hosts these are made first, their links are measured, and the row says what they do (`links`).
 
     Parameters
     ----------
@@ -115,38 +121,74 @@ def measure(
     ------
     ValueError
         If there are more ranks than slots, or ``port`` is taken, before anything is started.
+    LinkError
+        If there are to be hosts and this machine does not let us make them, before anything is started.
     WorkerError
         If a rank dies, time runs out, ranks end with different weights, or Horovod is not built. No process of the
         measurement is left then, within ``CLEANUP_SECONDS``.
     """
-    place = place or Place()
-    check(config, port=port, oversubscribe=oversubscribe, place=place)
-    mark = secrets.token_hex(8)
+    how: dict[str, Any] = {"port": port, "oversubscribe": oversubscribe, "place": place, "folder": folder}
+    (row,) = measure_together([config], timeout=timeout, **how)
+    return row
+
+
+def measure_together(
+    configs: Sequence[ScalingConfig],
+    *,
+    timeout: float = 600.0,
+    port: int | None = None,
+    oversubscribe: bool = False,
+    place: Place | None = None,
+    folder: str | Path | None = None,
+) -> Generator[xr.Dataset, None, None]:
+    """Yield the row of each config, as `measure` returns it, all made by the same processes one after another.
+
+    Starting processes takes many times as long as most measurements. The configs must have the same ``launch``;
+    ``timeout`` is for each. Whoever stops to listen ends the processes.
+    """
+    if len({config.launch for config in configs}) != 1:
+        raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
+    for config in configs:
+        check(config, port=port, oversubscribe=oversubscribe, place=place)
+    first, mark = configs[0], secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
+        place, speed = stack.enter_context(_joined(first)) if first.hosts > 1 else (place or Place(), None)
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
-        _prepare(kept, config, place)
+        _prepare(kept, configs, place)
         environment = _environment(mark, place, keep=folder is not None)
         with open(kept / "launcher.log", "w") as log:
             launcher = subprocess.Popen(
-                _command(config, kept, port, place),
+                _command(first, kept, port, place),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
                 start_new_session=True,
             )
-        start = time.monotonic()
-        try:
-            _wait(launcher, config, kept, start, timeout)
-        finally:
-            _end_all(mark, launcher)
-        return _row(config, kept)
+        stack.callback(_end_all, mark, launcher)
+        for number, config in enumerate(configs):
+            last = number == len(configs) - 1
+            _wait(launcher, config, kept, timeout, None if last else number)
+            yield _row(config, kept, number, speed)
+
+
+@contextlib.contextmanager
+def _joined(config: ScalingConfig) -> Iterator[tuple[Place, links.Speed]]:
+    """Make the hosts of a config, and say where on them ranks run and what their links do."""
+    with links.hosts(config.hosts, config.link_mbit) as made:
+        each = config.ranks // config.hosts
+        within = [made.within(rank // each) for rank in range(config.ranks)]
+        yield Place(links.INTERFACE, made.switch_address, within, made.within_switch()), links.measure(made)
 
 
 def check(
     config: ScalingConfig, *, port: int | None = None, oversubscribe: bool = False, place: Place | None = None
 ) -> None:
     """Raise what `measure` would raise before it starts anything."""
+    if config.hosts > 1:
+        if place is not None:
+            raise ValueError(f"a place cannot be given for {config.hosts} hosts: each is one; leave either out")
+        links.require()
     place = place or Place()
     available = slots(config.device_kind)
     if config.ranks > available and not oversubscribe:
@@ -161,7 +203,7 @@ def check(
         require_horovod()
         if port is not None:
             raise ValueError(f"port {port} cannot be asked for: horovodrun chooses its own; leave it out")
-    elif port is not None:
+    elif port is not None and config.hosts == 1:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -172,11 +214,11 @@ def check(
                 ) from error
 
 
-def _prepare(folder: Path, config: ScalingConfig, place: Place) -> None:
+def _prepare(folder: Path, configs: Sequence[ScalingConfig], place: Place) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; a measurement's files need one of their own")
-    (folder / "config.json").write_text(json.dumps(config.as_dict()))
+    (folder / "configs.json").write_text(json.dumps([config.as_dict() for config in configs]))
     (folder / "place.json").write_text(json.dumps(asdict(place)))
 
 
@@ -199,10 +241,14 @@ def _command(config: ScalingConfig, folder: Path, port: int | None, place: Place
     module = ["-m", "dolb.profiling.supervise", str(folder.resolve())]
     if config.library == "horovod":
         launch = ["-m", "horovod.runner.launch", "-np", str(config.ranks), "--gloo", "--disable-cache"]
-        return [sys.executable, *launch, sys.executable, *module]
+        if config.hosts > 1:
+            meet = [place.address, place.interface]
+            launch = ["-m", "dolb.profiling.horovod_hosts", str(config.hosts), str(config.ranks), *meet]
+        return [*place.launcher, sys.executable, *launch, sys.executable, *module]
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(config.ranks)]
-    meet = ["--master-addr", place.address, "--master-port", str(port or _free_port(place.address))]
-    return [sys.executable, *launch, *meet, *module]
+    port = port or (FREE_PORT if place.launcher else _free_port(place.address))
+    meet = ["--master-addr", place.address, "--master-port", str(port)]
+    return [*place.launcher, sys.executable, *launch, *meet, *module]
 
 
 def _free_port(address: str) -> int:
@@ -211,9 +257,12 @@ def _free_port(address: str) -> int:
         return probe.getsockname()[1]
 
 
-def _wait(launcher: subprocess.Popen, config: ScalingConfig, folder: Path, start: float, timeout: float) -> None:
-    """Return when all ranks have ended well, and raise as soon as one has not or time is over."""
+def _wait(launcher: subprocess.Popen, config: ScalingConfig, folder: Path, timeout: float, number: int | None) -> None:
+    """Return when all ranks have made a measurement, or ended well; raise as soon as one has not or time is over."""
+    start = time.monotonic()
     while True:
+        if number is not None and len(list(folder.glob(f"rank-*-{number}.json"))) == config.ranks:
+            return
         ended = launcher.poll() is not None  # asked first: what a rank leaves is there before its launcher ends
         exits = [json.loads(path.read_text()) for path in folder.glob("rank-*.exit")]
         failed = min((e for e in exits if e["code"] != 0), key=lambda e: e["time"], default=None)
@@ -273,8 +322,9 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def _row(config: ScalingConfig, folder: Path) -> xr.Dataset:
-    ranks: list[dict[str, Any]] = [json.loads((folder / f"rank-{k}.json").read_text()) for k in range(config.ranks)]
+def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | None) -> xr.Dataset:
+    files = [folder / f"rank-{rank}-{number}.json" for rank in range(config.ranks)]
+    ranks: list[dict[str, Any]] = [json.loads(file.read_text()) for file in files]
     if len({rank["weights"] for rank in ranks}) > 1:
         raise WorkerError(
             f"after {config.steps} steps the {config.ranks} ranks ({config.library}) hold different weights"
@@ -294,6 +344,8 @@ def _row(config: ScalingConfig, folder: Path) -> xr.Dataset:
             world_size=config.ranks,
         ),
     }
+    if speed is not None:
+        values |= {"achieved_mbit": speed.mbit, "link_latency_seconds": speed.latency_seconds}
     on_run = {name: ("run", np.array([value])) for name, value in {**values, **asked}.items()}
     by_rank = {"rank_step_seconds": (("run", "worker", "step"), seconds[None])}
     index = {"worker": np.arange(config.ranks), "step": np.arange(1, config.steps + 1)}

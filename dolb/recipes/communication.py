@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from dolb.profiling.config import LIBRARIES, ScalingConfig, strong, weak
 
 @dataclass(frozen=True)
 class _Scaling:
-    """What is measured of communication: networks, of which some by strong scaling too, ranks, and settings to tune."""
+    """What is measured of communication: networks, of which some by strong scaling too, ranks, settings, and links."""
 
     archs: tuple[str, ...]
     strong_archs: tuple[str, ...]
@@ -19,9 +20,14 @@ class _Scaling:
     ranks: tuple[int, ...]
     repeats: int
     same: Mapping[str, Any]
+    steps: Mapping[str, int]  # of each network, so that a measurement of any takes some seconds
+    linked_steps: int
     fusion_thresholds_mb: tuple[float, ...]
     cycle_times_ms: tuple[float, ...]
     buckets_mb: tuple[float, ...]
+    linked_archs: tuple[str, ...]
+    hosts: tuple[int, ...]
+    links_mbit: tuple[float, ...]
 
 
 # Batches are small, so that communication weighs as it does on GPUs, whose arithmetic is faster and links slower.
@@ -33,10 +39,15 @@ _SCALING = {
         tuned_arch="resnet18",
         ranks=(1, 2, 4, 8, 16),
         repeats=3,
-        same={"steps": 8, "warmup_steps": 2},
+        same={"warmup_steps": 2},
+        steps={"smallnet-8": 50, "resnet18": 20, "resnet50": 10, "vgg11": 5},
+        linked_steps=4,
         fusion_thresholds_mb=(1.0, 128.0),
         cycle_times_ms=(1.0, 5.0, 25.0),
         buckets_mb=(1.0, 25.0, 100.0),
+        linked_archs=("resnet18", "vgg11"),
+        hosts=(2, 4, 8),
+        links_mbit=(100.0, 1000.0, 10_000.0, math.inf),
     ),
     "demo": _Scaling(
         archs=("smallnet-8",),
@@ -44,13 +55,22 @@ _SCALING = {
         tuned_arch="smallnet-8",
         ranks=(1, 2),
         repeats=2,
-        same={"steps": 8, "warmup_steps": 2, "data": "digits"},
+        same={"warmup_steps": 2, "data": "digits"},
+        steps={"smallnet-8": 8},
+        linked_steps=8,
         fusion_thresholds_mb=(128.0,),
         cycle_times_ms=(1.0, 25.0),
         buckets_mb=(25.0,),
+        linked_archs=("smallnet-8",),
+        hosts=(2,),
+        links_mbit=(20.0, math.inf),
     ),
 }
 _PARTS = ("weak", "strong", "tuning")
+LINKS = "links"  # not among `all`: it needs root
+DEFAULT_STEPS = 10
+# VGG-11 has 129 million parameters: on eight hosts 100 Mbit/s would make a minute of every step.
+_LEAST_MBIT = {"vgg11": 1000.0}
 
 
 def ddp_vs_horovod(
@@ -66,28 +86,49 @@ def ddp_vs_horovod(
 
     A repetition is made whole before the next, so that runs that are compared lie close in time. ``part`` is ``weak``
     (the batch of a rank stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and
-    cycle time of one network on the most ranks), or ``all``. Networks, ranks and repetitions that are named may go
-    beyond the grid: every part is then made of them.
+    cycle time of one network on the most ranks), or ``all`` for these; and ``links`` (every rank on a host of its own,
+    over links of several rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are
+    named may go beyond the grid: every part is then made of them.
     """
-    if part not in ("all", *_PARTS):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(_PARTS)}")
+    if part not in ("all", *_PARTS, LINKS):
+        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
     grid = _SCALING[scale]
     counts = sorted(ranks or grid.ranks)
-    same = {**grid.same, "experiment": "ddp-vs-horovod", **({} if steps is None else {"steps": steps})}
     made: list[ScalingConfig] = []
+
+    def long(arch: str, standard: int | None = None) -> dict[str, Any]:
+        return {"arch": arch, "steps": steps or standard or grid.steps.get(arch, DEFAULT_STEPS)}
+
     for repeat in range(repeats or grid.repeats):
-        again = {**same, "repeat": repeat}
+        again = {**grid.same, "experiment": "ddp-vs-horovod", "repeat": repeat}
         for arch in (archs or grid.archs) if part in ("weak", "all") else ():
             for library in LIBRARIES:
-                made += weak(counts, _BATCH_PER_RANK, arch=arch, library=library, **again)
+                made += weak(counts, _BATCH_PER_RANK, library=library, **long(arch), **again)
         for arch in (archs or grid.strong_archs) if part in ("strong", "all") else ():
             for library in LIBRARIES:
-                made += strong(counts, _STRONG_BATCH, arch=arch, library=library, **again)
+                made += strong(counts, _STRONG_BATCH, library=library, **long(arch), **again)
         if part in ("tuning", "all"):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in _tuned(grid):
-                made += weak([counts[-1]], _BATCH_PER_RANK, arch=arch, **settings, **again)
+                made += weak([counts[-1]], _BATCH_PER_RANK, **settings, **long(arch), **again)
+        if part == LINKS:
+            hosts = [count for count in ranks or grid.hosts if count > 1]
+            for arch in archs or grid.linked_archs:
+                for library in LIBRARIES:
+                    made += weak([1], _BATCH_PER_RANK, library=library, **long(arch), **again)
+                made += _linked(hosts, grid.links_mbit, **long(arch, grid.linked_steps), **again)
     return list({run.key: run for run in made}.values())
+
+
+def _linked(hosts: Sequence[int], links_mbit: Sequence[float], arch: str, **same: Any) -> Iterator[ScalingConfig]:
+    """Yield a rank on each of several hosts at every rate, libraries that are compared in turn."""
+    rates = [rate for rate in links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
+    for count in hosts:
+        for rate in rates:
+            for library in LIBRARIES:
+                yield from weak(
+                    [count], _BATCH_PER_RANK, arch=arch, library=library, hosts=count, link_mbit=rate, **same
+                )
 
 
 def _tuned(grid: _Scaling) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ DDP = "DDP"
 OF_ITS_TIME, UNCACHED, LATER = "Horovod 0.20", "Horovod 0.20, no cache", "Horovod 0.21"
 TUNED = "Horovod 0.20, tuned"
 RING = "ring all-reduce"
+LINKED = ("arch", "hosts", "library", "variant", "link_mbit")
 DROP = 0.05  # a curve bends where a doubling of ranks costs more efficiency than this
 
 
@@ -29,7 +30,14 @@ def rows(ds: xr.Dataset, source: str) -> pd.DataFrame:
     """Return the runs of one source, ``measured`` or ``simulated``, with what holds for a run."""
     names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    table = table if "hosts" in table else table.assign(hosts=1, link_mbit=np.inf)  # from before there were links
     return table[table["source"] == source].reset_index(drop=True)
+
+
+def on_loopback(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the measured runs whose ranks share one machine and its loopback interface."""
+    measured = rows(ds, "measured")
+    return measured[measured["hosts"] == 1].reset_index(drop=True)
 
 
 def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
@@ -41,7 +49,7 @@ def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return measured throughput and efficiency by network, scaling, library and ranks, at the default settings."""
-    measured = rows(ds, "measured")
+    measured = on_loopback(ds)
     usual = measured[_usual(measured)]
     made = []
     for values, group in usual.groupby(list(CELL), sort=True):
@@ -62,13 +70,79 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
 
 def gaps(ds: xr.Dataset) -> pd.DataFrame:
     """Return by network, scaling and ranks how many times Horovod's efficiency DDP's is, with its interval."""
-    measured = rows(ds, "measured")
-    usual = measured[_usual(measured) & (measured["ranks"] > 1)]
-    wide = usual.pivot_table(index=["arch", "scaling", "ranks", "repeat"], columns="library", values="efficiency")
+    measured = on_loopback(ds)
+    return _ddp_over_horovod(measured[_usual(measured) & (measured["ranks"] > 1)], ["arch", "scaling", "ranks"])
+
+
+def _ddp_over_horovod(runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    wide = runs.pivot_table(index=[*by, "repeat"], columns="library", values="efficiency")
     if not {"ddp", "horovod"} <= set(wide):
-        return pd.DataFrame(columns=["arch", "scaling", "ranks", "ratio", "low", "high", "repeats"])
-    ratio = (wide["ddp"] / wide["horovod"]).dropna()
-    return _ratios(ratio, ["arch", "scaling", "ranks"])
+        return pd.DataFrame(columns=[*by, "ratio", "low", "high", "repeats"])
+    return _ratios((wide["ddp"] / wide["horovod"]).dropna(), by)
+
+
+# -- measured over links -----------------------------------------------------------------------------------------------
+
+
+def linked(ds: xr.Dataset) -> pd.DataFrame:
+    """Return seconds of a step, throughput and efficiency by network, hosts, library and the rate of links.
+
+    The table is empty where nothing was measured over links.
+    """
+    measured = rows(ds, "measured")
+    made = []
+    for values, group in measured[measured["hosts"] > 1].groupby(list(LINKED), sort=True):
+        batch = int(group["batch_size"].iloc[0])
+        speed, efficiency = (geometric(group[name].to_numpy()) for name in ("images_per_second", "efficiency"))
+        made.append(
+            {
+                **dict(zip(LINKED, values, strict=True)),
+                **dict(zip(("step_seconds", "step_high", "step_low"), (batch / value for value in speed), strict=True)),
+                **dict(zip(("efficiency", "low", "high"), efficiency, strict=True)),
+                "images_per_second": speed[0],
+                "achieved_mbit": geometric(group["achieved_mbit"].to_numpy())[0],
+                "link_latency_seconds": geometric(group["link_latency_seconds"].to_numpy())[0],
+                "limit": rate_in_words(float(group["link_mbit"].iloc[0])),
+                "batch_size": batch,
+                "repeats": len(group),
+                "device": group["device"].iloc[0],
+                "source": "measured",
+            }
+        )
+    return pd.DataFrame(made)
+
+
+def linked_gaps(ds: xr.Dataset) -> pd.DataFrame:
+    """Return by network, hosts and the rate of links how many times Horovod's efficiency DDP's is."""
+    measured = rows(ds, "measured")
+    return _ddp_over_horovod(measured[measured["hosts"] > 1], ["arch", "hosts", "link_mbit"])
+
+
+def links_in_words(cells: pd.DataFrame, points: pd.DataFrame) -> str:
+    """Say what was measured over links, and by how much the simulator is off where nothing was fitted.
+
+    ``cells`` are those of `linked`; ``points`` have used (fit or judge) and error, as the simulator's check has them.
+    """
+    hosts = ", ".join(map(str, sorted(set(cells["hosts"]))))
+    limits = ", ".join(dict.fromkeys(cells.sort_values("link_mbit")["limit"]))
+    errors = points.loc[points["used"] == "judge", "error"].abs()
+    told = f"Measured: {', '.join(sorted(set(cells['arch'])))} on {hosts} hosts, with links of {limits}. "
+    if errors.empty:
+        return f"{told}One rate alone does not judge the simulator."
+    return (
+        f"{told}On links that it was not fitted to the simulator is off by {errors.max():.0%} at most, "
+        f"{errors.median():.0%} in the median."
+    )
+
+
+def rate_in_words(mbit: float) -> str:
+    """Say a rate as people say it."""
+    if np.isinf(mbit):
+        return "no limit"
+    return f"{mbit:g} Mbit/s" if mbit < 1000 else f"{mbit / 1000:g} Gbit/s"
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
 
 
 def tuned(ds: xr.Dataset) -> pd.DataFrame:
@@ -76,7 +150,7 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
 
     Measured rows have an interval over repetitions; simulated ones have none.
     """
-    parts = [_tuned_measured(rows(ds, "measured")), _tuned_simulated(rows(ds, "simulated"))]
+    parts = [_tuned_measured(on_loopback(ds)), _tuned_simulated(rows(ds, "simulated"))]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     table = table.reindex(columns=[*table, *{"low", "high", "repeats"}.difference(table)])
     names = table["variant"].str.split(",").str[0]

@@ -27,7 +27,7 @@ from dolb import data as datasets
 from dolb import models, results
 from dolb.augment import DeviceImages
 from dolb.results import RunStore
-from dolb.training import engine, workers
+from dolb.training import engine, observe, workers
 from dolb.training.config import LandscapeConfig
 from dolb.training.curvature import (
     MeanLoss,
@@ -39,7 +39,8 @@ from dolb.training.curvature import (
     loss_surface,
     sharpness,
 )
-from dolb.training.device import release_memory, resolve_device
+from dolb.training.device import resolve_device
+from dolb.training.paused import PausedRuns
 from dolb.training.sweep import POLL_SECONDS
 
 _BY_SET = [name for name, variable in results.SCHEMA.items() if variable.dims == ("run", "loss_over")]
@@ -72,8 +73,8 @@ def measure_all(
     at_once, step
         Of training, as in ``sweep``. On a CPU, processes; a GPU measures one network at a time.
     time_limit
-        Seconds after which nothing new is begun. What is unfinished is counted in the Dataset's attribute
-        ``unfinished``; a later call goes on from there.
+        Seconds after which nothing new is begun and training leaves off. What is unfinished is counted in the Dataset's
+        attribute ``unfinished``; a later call goes on from there.
     """
     wanted = {config.key: config for config in configs}
     if len(names := {config.data for config in configs}) != 1:
@@ -158,39 +159,31 @@ class _Survey:
     def made(
         self, pack: Sequence[LandscapeConfig], runs: RunStore, deadline: float, at_once: int | None, step: str | None
     ) -> Iterator[tuple[str, xr.Dataset]]:
-        """Train those of a pack that no other process holds, then measure and save one after another, while time is."""
+        """Train those of a pack that no other process holds, while time is, and measure and save each as it ends."""
         with contextlib.ExitStack() as held:
             mine = [config for config in pack if held.enter_context(runs.claim(config.key))]
             ready = {config.key: ds for config in mine if (ds := self.stored(runs, config)) is not None}
             yield from ready.items()
             if not (lacking := [config for config in mine if config.key not in ready]):
                 return
-            weights: dict[str, Weights] = {}
-
-            def keep_weights(run: engine.Run, epoch: int) -> None:
-                if epoch == run.config.epochs:
-                    state = run.network.state_dict()
-                    weights[run.config.key] = {name: value.detach().clone() for name, value in state.items()}
 
             def late() -> bool:
                 return time.monotonic() >= deadline
 
-            how: dict[str, Any] = {"at_once": at_once, "step": step, "watch": keep_weights, "stop": late}
-            trained = engine.train_many(lacking, self.sets[pack[0].subset], self.device, **how)
-            by_key = {config.key: ds for config, ds in trained if ds is not None}
-            release_memory(self.device)
-            for config in lacking:
-                if late() or config.key not in by_key:
-                    continue
-                ds = self.with_landscape(by_key[config.key], config, weights.get(config.key))
+            paused = PausedRuns(runs.folder / "paused")
+            how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "stop": late, "progress": False}
+            for got in observe.networks(lacking, self.sets[pack[0].subset], device=str(self.device), **how):
+                assert isinstance(got.config, LandscapeConfig)
+                ds = self.with_landscape(got.result, got.config, got.weights)
                 runs.put(ds)
-                yield config.key, ds
+                paused.drop(got.config.key)
+                yield got.config.key, ds
 
-    def with_landscape(self, ds: xr.Dataset, config: LandscapeConfig, weights: Weights | None) -> xr.Dataset:
+    def with_landscape(self, ds: xr.Dataset, config: LandscapeConfig, weights: Weights) -> xr.Dataset:
         """Return a trained run with its landscape; one that diverged has no weights, and a landscape of NaN."""
         keep = {name.split("-")[0]: self.masks[name] for name in config.judged}
         begun = time.perf_counter()
-        if weights is None:
+        if not weights:
             found = blank(list(keep), config)
         else:
             network = models.build(config.arch, self.data.num_classes, self.data.channels)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,14 +83,16 @@ def networks(
     data: ImageData,
     *,
     device: str = "auto",
+    at_once: int | None = None,
+    step: str | None = None,
     paused: PausedRuns | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
 ) -> Iterator[Observed]:
-    """Train runs on all of ``data``, as many at a time as share the device best, and yield each with its network.
+    """Train runs on all of ``data``, several at a time, as in ``engine.train_many``; yield each with its network.
 
-    Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. A run
-    that diverges is refused: its network is of no use.
+    Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. The
+    network of a run that diverged has no weights.
     """
     where = resolve_device(device)
     weights: dict[str, dict[str, torch.Tensor]] = {}
@@ -104,14 +107,13 @@ def networks(
 
     with workers.one_thread(), bar:
         ordered = packing.in_packs(configs)
-        for config, result in engine.train_many(ordered, data, where, paused=paused, watch=watch, stop=stop):
-            if result is None:
-                continue
-            if bool(result["diverged"].item()):
-                raise ValueError(f"the run {config} diverged; it has no network to speak of")
-            nothing = np.empty((0, len(data.train_labels)), dtype=bool)
-            says = np.empty((0, len(data.train_labels), data.num_classes), dtype=np.float32)
-            yield Observed(config, result, weights.pop(config.key), nothing, says)
+        how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "watch": watch, "stop": stop}
+        for config, result in engine.train_many(ordered, data, where, **how):
+            if result is not None:
+                kept = weights.pop(config.key, {}) if not result["diverged"].item() else {}
+                right = np.empty((0, len(data.train_labels)), dtype=bool)
+                says = np.empty((0, len(data.train_labels), data.num_classes), dtype=np.float32)
+                yield Observed(config, result, kept, right, says)
 
 
 def observe(

@@ -147,6 +147,7 @@ def nothing_to_choose(chart: WebElement) -> bool:
 
 def click_legend(browser, chart: WebElement) -> bool:
     for entry in chart.find_elements(By.CSS_SELECTOR, "g.role-legend-label text"):
+        scroll_to(browser, entry)  # of a tall chart the legend may be above the window
         before = picture(browser, chart)
         box = browser.driver.execute_script("return arguments[0].getBoundingClientRect()", entry)
         pointer(browser, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, click=True)
@@ -156,6 +157,7 @@ def click_legend(browser, chart: WebElement) -> bool:
 
 
 def zoom(browser, chart: WebElement, x: float, y: float) -> bool:
+    scroll_to(browser, chart)
     hover_shows_values(browser, x, y)  # Vega takes the wheel for the panel that the pointer entered last
     before = picture(browser, chart)
     here = ScrollOrigin.from_viewport(int(x), int(y))

@@ -24,6 +24,20 @@ def test_a_measurement_that_the_store_has_is_not_made_again(tmp_path):
     assert both.attrs["unfinished"] == 0
 
 
+def test_a_repetition_is_made_whole_before_the_next_by_as_few_processes_as_can_be():
+    configs = [
+        ScalingConfig(library=library, arch=arch, ranks=ranks, repeat=repeat)
+        for repeat in range(2)
+        for arch in ("smallnet-4", "smallnet-8")
+        for library in ("ddp", "horovod")
+        for ranks in (1, 2)
+    ]
+    groups = scaling_sweep.together([*configs, ScalingConfig(library="horovod", ranks=2, cycle_time_ms=5.0)])
+    assert [len(group) for group in groups] == [2, 2, 2, 2, 1, 2, 2, 2, 2]
+    assert [group[0].repeat for group in groups] == [0] * 5 + [1] * 4
+    assert all(len({(one.library, one.ranks, one.cycle_time_ms) for one in group}) == 1 for group in groups)
+
+
 def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
     done, waiting = ScalingConfig(**TINY), ScalingConfig(**TINY, repeat=1)
     results.RunStore(tmp_path).put(made_measurement(**done.as_dict()))
@@ -104,3 +118,24 @@ def test_a_table_has_one_machine_the_last_one_given():
 def test_no_measured_run_is_an_error():
     with pytest.raises(ValueError, match="no measured run"):
         scaling_sweep.complete([small_simulation()], small_simulation())
+
+
+def test_runs_from_before_there_were_links_stand_beside_those_over_them():
+    old = made_measurement(100).drop_vars(["hosts", "link_mbit"])
+    linked = made_measurement(120, ranks=2, hosts=2, link_mbit=100.0, link=(90.0, 25e-6))
+    ds = scaling_sweep.complete([old, linked], small_simulation())
+    measured = ds.isel(run=np.flatnonzero(ds["source"].values == "measured"))
+    assert measured["hosts"].values.tolist() == [1, 2]
+    assert measured["link_mbit"].values.tolist() == [np.inf, 100.0]
+    assert measured["network"].values.tolist() == ["loopback", "links"]
+    assert measured["efficiency"].values[1] == pytest.approx(120 / 200)  # one rank alone has no link
+    assert ScalingConfig.from_dict({name: old[name].item() for name in old.coords}).key == old["key"].item()
+
+
+def test_the_published_measurements_still_join_with_new_ones(repo_root):
+    published = results.load(repo_root / "results" / "ddp-vs-horovod.nc")
+    device = str(published["device"].values[published["source"].values == "measured"][0])
+    linked = made_measurement(120, device, ranks=2, hosts=2, link=(20_000.0, 25e-6))
+    ds = scaling_sweep.complete([published, linked], small_simulation())
+    assert (ds["hosts"].values > 1).sum() == 1
+    assert (ds["source"] == "measured").sum() == (published["source"] == "measured").sum() + 1

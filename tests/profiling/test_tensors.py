@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from made_layers import made_times
 
 from dolb import models
 from dolb.profiling import tensors
@@ -45,7 +46,12 @@ def test_a_module_gives_none_of_its_gradients_before_it_has_run():
 
 
 def layers(**columns):
-    table = {"name": ["a", "b"], "bytes": [4, 8], "forward_seconds": [1.0, 2.0], "backward_seconds": [3.0, 4.0]}
+    table = {
+        "tensor": ["a", "b"],
+        "tensor_bytes": [4, 8],
+        "forward_seconds": [1.0, 2.0],
+        "backward_seconds": [3.0, 4.0],
+    }
     return xr.Dataset({name: ("layer", np.array(values)) for name, values in {**table, **columns}.items()})
 
 
@@ -55,10 +61,49 @@ def test_measured_layers_are_read():
 
 
 def test_measured_layers_that_lack_a_column_are_refused():
-    with pytest.raises(ValueError, match="bytes not found on dimension 'layer'; needed: name, bytes"):
-        tensors.from_dataset(layers().drop_vars("bytes"))
+    with pytest.raises(ValueError, match="tensor_bytes not found on dimension 'layer'; needed: tensor, tensor_bytes"):
+        tensors.from_dataset(layers().drop_vars("tensor_bytes"))
 
 
 def test_a_negative_time_is_refused():
     with pytest.raises(ValueError, match="backward_seconds has -1"):
         tensors.from_dataset(layers(backward_seconds=[3.0, -1.0]))
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_time_that_is_no_number_is_refused(wrong):
+    with pytest.raises(ValueError, match="forward_seconds has"):
+        tensors.from_dataset(layers(forward_seconds=[1.0, wrong]))
+
+
+def test_several_measurements_at_once_are_refused():
+    with pytest.raises(ValueError, match="there are 2 measurements; one is accepted"):
+        tensors.from_dataset(made_times(["resnet18", "resnet34"]))
+
+
+def test_a_measurement_is_found_among_others():
+    times = made_times(["resnet18", "resnet34"])
+    step = tensors.measured("resnet34", times=times)
+    assert step.bytes.tolist() == tensors.work("resnet34")["bytes"].tolist()
+    assert 32 / step.compute_seconds == pytest.approx(times["images_per_second"].values[1])
+
+
+def test_a_measurement_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(
+        ValueError, match=r"0 measurements of .*'resnet50'.* on 'H200'.*: resnet18, 32, 224, fp32, NVIDIA"
+    ):
+        tensors.measured("resnet50", times=made_times(["resnet18"]))
+
+
+def test_a_measured_profile_moves_the_time_of_a_v100_between_layers_and_keeps_its_total():
+    profile = tensors.measured("resnet18", times=made_times(["resnet18"]))
+    counted, spread = tensors.v100("resnet18"), tensors.v100("resnet18", profile=profile)
+    assert spread.compute_seconds == pytest.approx(counted.compute_seconds)
+    np.testing.assert_allclose(spread.backward_seconds / profile.backward_seconds, spread.compute_seconds / 0.032)
+    assert not np.allclose(spread.ready_seconds(), counted.ready_seconds())
+
+
+def test_a_profile_of_another_network_is_refused():
+    profile = tensors.measured("resnet18", times=made_times(["resnet18"]))
+    with pytest.raises(ValueError, match=r"the profile has 62 tensors .* a profile of the same network"):
+        tensors.v100("resnet34", profile=profile)

@@ -7,11 +7,12 @@ import subprocess
 from dataclasses import asdict, replace
 
 import pytest
+from made_layers import made_times
 
 from dolb.profiling import network, tensors
 from dolb.profiling.policy import DDP, horovod
 from dolb.profiling.simulate import Scenario, simulate
-from dolb.profiling.whatif import policy_data, whatif_data, whatif_html
+from dolb.profiling.whatif import ARCHS, PUBLISHED_GPU, policy_data, whatif_data, whatif_html
 
 NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -28,20 +29,32 @@ NETWORKS = [SUMMIT, network.preset("roce25"), replace(SUMMIT, algorithm="hierarc
 PLACES = [(2, "resnet18", 8), (33, "resnet50", 32), (1536, "resnet50", 32), (27_000, "resnet101", 64)]
 
 
-def cases():
-    """Every policy on every network, the places in turn: 24 settings; and eight more with other switches."""
+MEASURED_GPU = "NVIDIA H200 (measured, fp32)"
+
+
+@pytest.fixture(scope="module")
+def times():
+    """Layer times of every network of the panel."""
+    return made_times(ARCHS)
+
+
+def cases(times):
+    """Every policy on every network, the places in turn: 24 settings; eight more with other switches; six measured."""
     pairs = itertools.product(POLICIES, NETWORKS)
     for (policy, net), (ranks, arch, batch) in zip(pairs, itertools.cycle([*PLACES, PLACES[2]]), strict=False):
-        yield Scenario(tensors.v100(arch, batch), net, policy, batch, jitter=0.01), arch, ranks
+        yield Scenario(tensors.v100(arch, batch), net, policy, batch, jitter=0.01), PUBLISHED_GPU, arch, ranks
     for policy, overlap in itertools.product(POLICIES[1:5], (True, False)):
-        yield Scenario(tensors.v100("resnet34", 16), SUMMIT, policy, 16, jitter=0.0, overlap=overlap), "resnet34", 384
+        scenario = Scenario(tensors.v100("resnet34", 16), SUMMIT, policy, 16, jitter=0.0, overlap=overlap)
+        yield scenario, PUBLISHED_GPU, "resnet34", 384
+    for policy in POLICIES:
+        step = tensors.measured("resnet152", times=times)
+        yield Scenario(step, SUMMIT, policy, 32, jitter=0.01), MEASURED_GPU, "resnet152", 768
 
 
-def settings(scenario, arch, ranks, data):
-    model = data["models"][arch]
+def settings(scenario, gpu, arch, ranks, data):
     return {
-        "model": model,
-        "images_per_second": model["images_per_second"],
+        "model": data["models"][arch],
+        "gpu": data["gpus"][gpu][arch],
         "batch_per_rank": scenario.batch_per_rank,
         "network": asdict(scenario.network),
         "policy": policy_data(scenario.policy),
@@ -52,10 +65,10 @@ def settings(scenario, arch, ranks, data):
     }
 
 
-def test_the_script_gives_what_the_simulator_gives(repo_root, require_part):
+def test_the_script_gives_what_the_simulator_gives(repo_root, require_part, times):
     require_part("node", NODE is not None, "node is not installed")
-    data = json.loads(json.dumps(whatif_data()))
-    tried = list(cases())
+    data = json.loads(json.dumps(whatif_data(times=times)))
+    tried = list(cases(times))
     assert len(tried) >= 30
     program = f"""
       const {{ simulate }} = require({json.dumps(str(repo_root / SCRIPT))});
@@ -64,7 +77,7 @@ def test_the_script_gives_what_the_simulator_gives(repo_root, require_part):
     """
     given = json.dumps([settings(*case, data) for case in tried])
     done = subprocess.run([NODE, "-e", program], input=given, capture_output=True, text=True, check=True, timeout=60)
-    for (scenario, _, ranks), answer in zip(tried, json.loads(done.stdout), strict=True):
+    for (scenario, _, _, ranks), answer in zip(tried, json.loads(done.stdout), strict=True):
         step = simulate(scenario, ranks)
         for name in ("step_seconds", "images_per_second", "efficiency"):
             assert answer[name] == pytest.approx(getattr(step, name), rel=1e-6)
@@ -79,13 +92,24 @@ def test_the_data_is_plain_json_and_says_simulated():
     )
 
 
+def test_without_measured_times_the_gpu_is_a_v100():
+    assert list(whatif_data(["resnet18"])["gpus"]) == [PUBLISHED_GPU]
+
+
+def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it():
+    some = made_times(["resnet18"])
+    assert list(whatif_data(["resnet18"], some)["gpus"]) == [PUBLISHED_GPU, MEASURED_GPU]
+    assert list(whatif_data(["resnet18", "resnet34"], some)["gpus"]) == [PUBLISHED_GPU]
+    assert list(whatif_data(["resnet18"], made_times(["resnet18"], batch=64))["gpus"]) == [PUBLISHED_GPU]
+
+
 def test_no_text_of_the_data_can_end_its_script_early():
     html = whatif_html({"models": {"</script><b>": 1}})
     assert "</script><b>" not in html
 
 
 @pytest.fixture(scope="module")
-def page(repo_root, require_part, tmp_path_factory):
+def page(repo_root, require_part, tmp_path_factory, times):
     require_part("browser", CHROMIUM is not None and DRIVER is not None, "chromium or chromedriver is not installed")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -93,7 +117,7 @@ def page(repo_root, require_part, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     shutil.copy(repo_root / SCRIPT, folder)
     head = "<!doctype html><html lang=en><meta charset=utf-8><title>What if</title>"
-    (folder / "index.html").write_text(head + whatif_html(whatif_data(), static="."), encoding="utf-8")
+    (folder / "index.html").write_text(head + whatif_html(whatif_data(times=times), static="."), encoding="utf-8")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,1200"]
@@ -131,6 +155,18 @@ def test_the_keyboard_alone_moves_a_curve(page):
     assert curve(page, "horovod") != before[1]
     control(page, "bandwidth").send_keys(Keys.HOME)
     assert curve(page, "ddp") != before[0]
+
+
+@pytest.mark.browser
+def test_another_gpu_has_other_curves(page):
+    from selenium.webdriver.common.keys import Keys
+
+    before = curve(page, "ddp"), curve(page, "horovod")
+    control(page, "gpu").send_keys(MEASURED_GPU)
+    assert curve(page, "ddp") != before[0]
+    assert curve(page, "horovod") != before[1]
+    control(page, "gpu").send_keys(Keys.HOME)
+    assert (curve(page, "ddp"), curve(page, "horovod")) == before
 
 
 @pytest.mark.browser

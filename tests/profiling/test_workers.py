@@ -1,6 +1,7 @@
 """DDP and Horovod for real on two ranks: the weights of one process, times of every step, no process left behind."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 import torch
 import xarray as xr
 from torch.nn import functional
+from waiting import wait_until
 
 from dolb import models, results
 from dolb.profiling import trace, worker, workers
@@ -60,13 +62,6 @@ def processes_of(pid):
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return found
-
-
-def wait_until(condition, seconds, what):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} took more than {seconds} s"
-        time.sleep(0.02)
 
 
 # What is trained
@@ -232,8 +227,8 @@ def test_when_the_measuring_process_is_killed_its_ranks_go_too(request, library,
     if library == "horovod":
         request.getfixturevalue("horovod")
     code = (
-        "from dolb.profiling.config import ScalingConfig; from dolb.profiling.workers import measure;"
-        f"config = ScalingConfig.from_dict({configured(ENDLESS, library).as_dict()});"
+        "import json; from dolb.profiling.config import ScalingConfig; from dolb.profiling.workers import measure;"
+        f"config = ScalingConfig.from_dict(json.loads({json.dumps(configured(ENDLESS, library).as_dict())!r}));"
         f"measure(config, folder={str(tmp_path / 'files')!r}, oversubscribe=True)"
     )
     package = str(Path(workers.__file__).resolve().parents[2])
@@ -325,3 +320,40 @@ def test_a_config_that_cannot_be_run_is_refused(name, value, said):
 def test_the_key_is_of_the_fields_that_differ_from_their_defaults():
     assert ScalingConfig().key == ScalingConfig(ranks=1, bucket_mb=25).key
     assert ScalingConfig(bucket_mb=10).key != ScalingConfig().key
+
+
+# Several by the same processes
+
+
+@LIBRARIES
+def test_measurements_made_together_are_those_made_alone(request, library, tmp_path):
+    if library == "horovod":
+        request.getfixturevalue("horovod")
+    other = ScalingConfig(**SHARED | {"arch": "smallnet-8"}, library=library, steps=3, warmup_steps=0)
+    last = ScalingConfig(**SHARED, library=library, steps=4, warmup_steps=1)
+    how = {"oversubscribe": True, "timeout": 120}
+    rows = list(workers.measure_together([other, last], folder=tmp_path / "together", **how))
+    assert [str(row["key"].item()) for row in rows] == [other.key, last.key]
+    assert [row["rank_step_seconds"].shape for row in rows] == [(1, 2, 3), (1, 2, 4)]
+    assert rows[0]["parameters"].item() > rows[1]["parameters"].item()
+    assert len(list((tmp_path / "together").glob("rank-*.pid"))) == 2
+    measure(last, folder=tmp_path / "alone", **how)
+    for rank in range(2):
+        weights = [np.load(tmp_path / name / f"weights-{rank}.npy") for name in ("together", "alone")]
+        assert np.array_equal(*weights)
+
+
+def test_whoever_stops_to_listen_ends_the_processes(tmp_path):
+    short = ScalingConfig(**SHARED, steps=2, warmup_steps=0)
+    rows = workers.measure_together([short, ENDLESS], oversubscribe=True, timeout=120)
+    assert next(rows)["key"].item() == short.key
+    assert processes_of(os.getpid())
+    rows.close()
+    assert not processes_of(os.getpid())
+
+
+@pytest.mark.parametrize("change", [{"ranks": 1}, {"library": "horovod"}, {"trace_steps": 1}])
+def test_measurements_that_need_other_processes_are_refused(change):
+    one = ScalingConfig(**SHARED)
+    with pytest.raises(ValueError, match="cannot be made together"):
+        next(workers.measure_together([one, ScalingConfig.from_dict(one.as_dict() | change)]))

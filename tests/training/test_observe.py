@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +14,8 @@ from dolb.augment import DeviceImages
 from dolb.data import ImageData
 from dolb.training import engine
 from dolb.training.config import RunConfig
-from dolb.training.observe import fold_of, observe, out_of_fold
+from dolb.training.observe import fold_of, networks, observe, out_of_fold
+from dolb.training.paused import PausedRuns
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +144,30 @@ def test_on_a_gpu_what_is_seen_is_of_the_end_of_each_epoch():
         last = torch.cat([network(where.centre(k, k + 1000)).softmax(1) for k in range(0, 6000, 1000)]).cpu().numpy()
     assert (last.argmax(1) == first.probabilities[1].argmax(1)).mean() > 0.97  # float32 here, bf16 there
     assert first.result["engine"].item() in ("fused", "graph")
+
+
+# Networks alone, several at a time
+
+
+def test_networks_trained_together_are_those_trained_alone(observed, digits):
+    other = replace(CONFIG, seed=1, arch="smallnet-4")
+    got = {one.config: one for one in networks([other, CONFIG], digits, device="cpu", progress=False)}
+    assert set(got) == {other, CONFIG}
+    for name, value in observed.weights.items():
+        assert torch.equal(got[CONFIG].weights[name], value), name
+    assert np.array_equal(got[CONFIG].result["train_loss"], observed.result["train_loss"])
+
+
+def test_networks_that_are_stopped_go_on(observed, digits, tmp_path):
+    asked = count()
+    how = {"device": "cpu", "paused": PausedRuns(tmp_path), "progress": False}
+    assert not list(networks([CONFIG], digits, stop=lambda: next(asked) > 7, **how))
+    (got,) = networks([CONFIG], digits, **how)
+    for name, value in observed.weights.items():
+        assert torch.equal(got.weights[name], value), name
+
+
+def test_a_network_that_diverged_has_no_weights(digits):
+    (got,) = networks([replace(CONFIG, lr=1e30)], digits, device="cpu", progress=False)
+    assert got.result["diverged"].item()
+    assert got.weights == {}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from waiting import wait_until
 
 from dolb import data, results
 from dolb.training import engine
@@ -281,13 +282,6 @@ def held(store: Path) -> list[str]:
         with results.RunStore(store).claim(path.stem) as mine:
             held += [] if mine else [path.stem]
     return held
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_a_sweep_killed_again_and_again_ends_like_one_never_killed(tmp_path, start: Start):

@@ -1,0 +1,93 @@
+"""The simulator over links whose latency and bandwidth were measured, judged by the training measured over them.
+
+Nothing of the links is fitted. What is fitted, for each network, number of hosts and library, is how much slower ranks
+compute side by side than one alone, on the fastest link measured; the slower links judge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb.profiling import network
+from dolb.profiling.calibrate import Calibration, Row, calibrate, measured_scenario
+from dolb.profiling.links import MBIT
+from dolb.profiling.policy import Horovod
+from dolb.profiling.scaling import Range, turn
+from dolb.profiling.simulate import SOURCE, Scenario, simulate
+
+# One core and a share of the memory's bandwidth: alone, a rank has whatever else the machine has to spare.
+COMPUTE = Range(0.5, 20.0, log=True)
+_GROUP = ["arch", "hosts", "library"]
+_ALONE = ["arch", "data", "batch_size_per_rank", "library"]
+_POINT = [*_ALONE, "bucket_mb", "fusion_threshold_mb", "cycle_time_ms", "ranks", "hosts", "link_mbit"]
+_MEASURED = ["images_per_second", "achieved_mbit", "link_latency_seconds"]
+
+
+def points(ds: xr.Dataset) -> pd.DataFrame:
+    """Return throughput over links, and what the links do, mean over repetitions, beside the throughput of one rank.
+
+    The table is empty where nothing was measured over links.
+    """
+    if "hosts" not in ds or not (ds["hosts"] > 1).any():
+        return pd.DataFrame(columns=[*_POINT, *_MEASURED, "images_per_second_alone"])
+    names = [*_POINT, *_MEASURED, "scaling", "source"]
+    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    table = table[(table["source"] != SOURCE) & (table["scaling"] == "weak")]
+    means = table.groupby(_POINT, as_index=False)[_MEASURED].mean()
+    alone = means[means["ranks"] == 1].drop_duplicates(_ALONE)[[*_ALONE, "images_per_second"]]
+    joined = means[means["hosts"] > 1].merge(alone, on=_ALONE, suffixes=("", "_alone"))
+    return joined.sort_values([*_GROUP, "link_mbit"], ignore_index=True)
+
+
+def scenario(row: Row) -> Scenario:
+    """Return the scenario of a point: compute as of one rank alone, and links as they were measured."""
+    base = measured_scenario(row)
+    latency = float(row["link_latency_seconds"])
+    over = network.linked(latency, float(row["achieved_mbit"]) * MBIT, int(row["ranks"]) // int(row["hosts"]))
+    policy = replace(base.policy, latency=latency) if isinstance(base.policy, Horovod) else base.policy
+    return replace(base, network=over, policy=policy)
+
+
+def judge(ds: xr.Dataset) -> Calibration:
+    """Simulate every point over links: the fastest link of each group sets its compute time, the others judge.
+
+    The points of what is returned have ``compute``, the factor that was fitted.
+    """
+    table = points(ds)
+    if table.empty:
+        raise ValueError("nothing was measured over links; `dolb sweep ddp-vs-horovod --part links` does, as root")
+    knobs, judged = {}, []
+    for (arch, hosts, library), group in table.groupby(_GROUP, sort=True):
+        fastest = (group["link_mbit"] == group["link_mbit"].max()).to_list()
+        found = calibrate(group, scenario, {"compute": COMPUTE}, fit=fastest)
+        knobs[f"compute, {arch} on {hosts} hosts, {library}"] = found.knobs["compute"]
+        judged.append(found.points.assign(compute=found.knobs["compute"]))
+    return Calibration(knobs, pd.concat(judged, ignore_index=True))
+
+
+def curve(found: Calibration, count: int = 40) -> pd.DataFrame:
+    """Simulate both libraries at ``count`` bandwidths from the slowest link measured to the fastest.
+
+    Rows have arch, hosts, library, achieved_mbit, step_seconds, images_per_second and efficiency, which is over one
+    rank as it was measured alone.
+    """
+    rows = []
+    for (arch, hosts, library), group in found.points.groupby(_GROUP, sort=True):
+        first = {str(name): value for name, value in group.iloc[0].items()}
+        first["link_latency_seconds"] = group["link_latency_seconds"].median()
+        ranks, alone = int(first["ranks"]), float(first["images_per_second_alone"])
+        for mbit in np.geomspace(group["achieved_mbit"].min(), group["achieved_mbit"].max(), count):
+            step = simulate(turn(scenario(first | {"achieved_mbit": mbit}), {"compute": first["compute"]}), ranks)
+            rows.append(
+                {
+                    **{"arch": arch, "hosts": hosts, "library": library, "achieved_mbit": mbit, "source": SOURCE},
+                    "step_seconds": step.step_seconds,
+                    "images_per_second": step.images_per_second,
+                    "efficiency": step.images_per_second / (ranks * alone),
+                }
+            )
+    return pd.DataFrame(rows)

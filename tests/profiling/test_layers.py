@@ -1,0 +1,271 @@
+"""Layer times, measured without stopping a pass: they add up to it, live in a file, and the simulator takes them."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from made_layers import made_times
+from torch import nn
+
+from dolb import models, results
+from dolb.profiling import layers, network, spreads, tensors
+from dolb.profiling.policy import DDP
+from dolb.profiling.simulate import Scenario, simulate
+
+SMALL = {"batch_per_rank": 4, "image_size": 32, "device": "cpu", "passes": 3, "warmup": 1}
+FORWARD_SLEEP, BACKWARD_SLEEP = 0.03, 0.06
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return layers.measure("smallnet-8", **SMALL)
+
+
+def timed(net, width=4, **changes):
+    images, labels = torch.randn(8, width), torch.randint(2, (8,))
+    return layers.time_tensors(net, images, labels, **{"half": False, "passes": 3, "warmup": 1} | changes)
+
+
+def whole_passes(arch, batch, size, device="cpu", count=7):
+    """Seconds of passes by a clock that the measurement knows nothing of: the whole of each, from outside."""
+    net = models.build(arch, 10).to(device).train()
+    images, labels = torch.randn(batch, 3, size, size, device=device), torch.randint(10, (batch,), device=device)
+    seconds = []
+    for _ in range(count):
+        net.zero_grad()
+        start = time.perf_counter()
+        models.loss(net(images), labels).backward()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return seconds[2:]
+
+
+def test_times_of_tensors_add_up_to_a_whole_pass():
+    before = whole_passes("smallnet-8", 32, 32)
+    step = tensors.from_dataset(layers.measure("smallnet-8", **SMALL | {"batch_per_rank": 32, "passes": 6}))
+    alone = before + whole_passes("smallnet-8", 32, 32)
+    assert min(alone) / 2 < step.compute_seconds < max(alone) * 2  # other work on the machine may slow either side
+
+
+def test_the_sum_is_exactly_that_of_the_passes_without_marks(measured):
+    step = tensors.from_dataset(measured)
+    assert step.compute_seconds == pytest.approx(measured["pass_seconds"].item(), rel=1e-12)
+    assert measured["images_per_second"].item() == pytest.approx(SMALL["batch_per_rank"] / step.compute_seconds)
+
+
+@pytest.mark.parametrize("arch", ["smallnet-4", "resnet18"])  # without and with branches that have modules
+def test_gradients_are_those_of_the_network_and_ready_from_the_last_to_the_first(arch):
+    step = tensors.from_dataset(layers.measure(arch, **SMALL | {"passes": 1}))
+    table = tensors.work(arch, 32, num_classes=10)
+    assert list(step.names) == table["name"].tolist()
+    assert step.bytes.tolist() == table["bytes"].tolist()
+    assert (np.diff(step.ready_seconds()) >= 0).all()
+    assert step.ready_seconds()[-1] == pytest.approx(step.compute_seconds)
+
+
+class Sleep(torch.autograd.Function):
+    """Nothing, slowly: it takes a known time each way."""
+
+    @staticmethod
+    def forward(ctx, x):
+        time.sleep(FORWARD_SLEEP)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(BACKWARD_SLEEP)
+        return gradient
+
+
+class Slow(nn.Linear):
+    def forward(self, x):
+        return Sleep.apply(super().forward(x))
+
+
+def test_a_slow_layer_has_its_time_where_the_backward_pass_meets_it_first():
+    step = timed(nn.Sequential(nn.Linear(4, 4), Slow(4, 4), nn.ReLU(), nn.Linear(4, 2))).tensors
+    forward = dict(zip(step.names, step.forward_seconds, strict=True))
+    backward = dict(zip(step.names, step.backward_seconds, strict=True))
+    assert forward["1.bias"] == pytest.approx(FORWARD_SLEEP, rel=0.5)
+    assert backward["1.bias"] == pytest.approx(BACKWARD_SLEEP, rel=0.5)
+    assert forward["1.weight"] == 0
+    for others in (("0.weight", "0.bias"), ("3.weight", "3.bias")):
+        assert sum(forward[name] for name in others) < FORWARD_SLEEP / 2
+        assert sum(backward[name] for name in others) < BACKWARD_SLEEP / 2
+
+
+def test_marks_are_gone_after_a_measurement():
+    net = nn.Sequential(nn.Linear(4, 2))
+    timed(net)
+    assert not net[0]._forward_pre_hooks
+    assert not net[0].weight._post_accumulate_grad_hooks
+
+
+def test_tf32_is_as_it_was_after_a_measurement():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+    with layers.arithmetic("fp32"):
+        assert not matmul.allow_tf32
+        assert not cudnn.allow_tf32
+    with layers.arithmetic("tf32"):
+        assert matmul.allow_tf32
+        assert cudnn.allow_tf32
+    assert (matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark) == before
+
+
+class Backwards(nn.Module):
+    """Modules that run in the reverse of their registration."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.first = nn.Linear(4, 2), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+class Unused(nn.Module):
+    """A module that has no part in the scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.idle = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_network_that_runs_in_another_order_is_refused():
+    with pytest.raises(
+        ValueError, match=r"gradients of 'last' come before those of 'first', which is registered later"
+    ):
+        timed(Backwards())
+
+
+def test_a_network_with_idle_parameters_is_refused():
+    with pytest.raises(ValueError, match=r"no gradient of idle\.bias, idle\.weight; networks that use all"):
+        timed(Unused())
+
+
+def test_a_pass_over_numbers_that_are_not_finite_is_refused():
+    net = nn.Sequential(nn.Linear(4, 2))
+    nn.init.constant_(net[0].weight, float("nan"))
+    with pytest.raises(ValueError, match="the loss is nan; times of a pass"):
+        timed(net)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"precision": "fp8"}, "precision 'fp8' is not known; accepted: fp32, tf32, bf16"),
+        ({"precision": "bf16"}, "precision 'bf16' needs a CUDA device; accepted on 'cpu': fp32"),
+        ({"image_size": 64}, r"images of 64 pixels need num_classes; it is known for those of \[224, 32\]"),
+        ({"passes": 0}, "passes is 0; numbers from 1 are accepted"),
+        ({"arch": "resnet19"}, "network 'resnet19' is not known"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_runs(changes, said):
+    with pytest.raises(ValueError, match=said):
+        layers.measure(**{"arch": "smallnet-4"} | SMALL | changes)
+
+
+def test_a_measurement_comes_back_from_a_file_as_xarray_itself_would_read_it(measured, tmp_path):
+    path = results.save(measured, tmp_path / "layer-times.nc")
+    xr.testing.assert_equal(results.load(path), measured)
+    xr.testing.assert_equal(results.load(path), xr.load_dataset(path, engine="h5netcdf"))
+
+
+def test_times_without_a_name_of_the_schema_are_not_saved(measured, tmp_path):
+    with pytest.raises(results.SchemaError, match="pass_seconds is missing"):
+        results.save(measured.drop_vars("pass_seconds"), tmp_path / "layer-times.nc")
+
+
+def test_a_later_measurement_replaces_its_own_and_keeps_the_others(measured):
+    both = layers.replace(made_times(["resnet18"]), [measured])
+    again = layers.replace(both, [measured.assign(backward_seconds=2 * measured["backward_seconds"])])
+    assert again.sizes == both.sizes
+    small = {"batch_per_rank": 4, "image_size": 32, "device": "CPU"}
+    ratio = tensors.measured("smallnet-8", **small, times=again).backward_seconds.sum() / (
+        tensors.measured("smallnet-8", **small, times=both).backward_seconds.sum()
+    )
+    assert ratio == pytest.approx(2)
+    kept = [tensors.measured("resnet18", times=ds).backward_seconds for ds in (both, again)]
+    np.testing.assert_array_equal(*kept)
+
+
+def test_the_simulator_takes_measured_tensors(measured):
+    step = tensors.from_dataset(measured)
+    scenario = Scenario(step, network.preset("summit"), DDP(), SMALL["batch_per_rank"])
+    assert simulate(scenario, 1).images_per_second == pytest.approx(measured["images_per_second"].item())
+    assert 0 < simulate(scenario, 96).efficiency < 1
+
+
+def test_the_program_measures_says_so_and_adds_to_the_file(repo_root, tmp_path):
+    output = tmp_path / "layer-times.nc"
+    command = [sys.executable, "benchmarks/layer_times.py", "--device", "cpu", "--image-size", "32", "--batch", "4"]
+    command += ["--passes", "2", "--warmup", "1", "--output", str(output), "--arch", "smallnet-4", "smallnet-8"]
+    done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "smallnet-4, 4 images of 32 pixels, fp32: " in done.stdout
+    ds = results.load(output)
+    assert ds["arch"].values.tolist() == ["smallnet-4", "smallnet-8"]
+    assert set(ds["source"].values) == {"measured"}
+
+
+# What was published
+
+
+def test_what_is_published_covers_the_panel_and_the_simulator_takes_it():
+    times = tensors.layer_times()
+    if times is None:
+        pytest.skip("layer times are not published yet")
+    for arch in ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"):
+        step = tensors.measured(arch, times=times)
+        assert step.bytes.tolist() == tensors.work(arch)["bytes"].tolist()
+        assert 0.2 < step.forward_seconds.sum() / step.compute_seconds < 0.5  # one product forward, two backward
+
+
+@pytest.fixture
+def unpublished(monkeypatch):
+    monkeypatch.setattr(tensors, "LAYER_TIMES", "not-published-yet")
+
+
+def test_without_published_times_there_are_none_and_nothing_is_said_of_them(unpublished):
+    assert tensors.layer_times() is None
+    assert spreads.in_words(tensors.layer_times(), []) == ""
+
+
+def test_without_published_times_asking_for_them_says_how_to_measure(unpublished):
+    with pytest.raises(
+        FileNotFoundError, match=r"not-published-yet\.nc is not there; `python benchmarks/layer_times\.py`"
+    ):
+        tensors.measured("resnet18")
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", layers.PRECISIONS)
+def test_a_gpu_is_measured_in_every_precision(precision):
+    ds = layers.measure("resnet18", batch_per_rank=32, image_size=32, precision=precision, device="cuda")
+    step = tensors.from_dataset(ds)
+    assert step.bytes.tolist() == tensors.work("resnet18", 32, num_classes=10)["bytes"].tolist()
+    assert step.compute_seconds == pytest.approx(ds["pass_seconds"].item(), rel=1e-9)
+    assert ds["device"].item() == torch.cuda.get_device_name()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_too_times_add_up_to_a_whole_pass():
+    with layers.arithmetic("fp32"):
+        alone = whole_passes("resnet50", 32, 224, "cuda", count=12)
+    ds = layers.measure("resnet50", num_classes=10, device="cuda")
+    assert ds["pass_seconds"].item() == pytest.approx(np.median(alone), rel=0.2)
+    assert ds["marked_pass_seconds"].item() == pytest.approx(ds["pass_seconds"].item(), rel=0.2)

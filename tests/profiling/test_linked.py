@@ -1,0 +1,87 @@
+"""The simulator over measured links: what was measured is used as it is, what is fitted is found again."""
+
+import numpy as np
+import pytest
+from made_scaling import made_linked, made_measurement
+
+from dolb import results
+from dolb.profiling import linked, network
+from dolb.profiling.scaling import turn
+from dolb.profiling.simulate import simulate
+
+ALONE = 40.0  # images a second of one rank
+SLOWER = {"ddp": 1.3, "horovod": 1.6}  # side by side
+
+
+def by_the_simulator(library, hosts, rate, repeat):
+    """Throughput as the simulator has it, with ranks that are slower side by side by a factor that is known."""
+    if hosts == 1:
+        return ALONE
+    row = made_measurement(
+        1.0, library=library, ranks=hosts, hosts=hosts, link_mbit=rate, arch="resnet18"
+    ).to_dataframe()
+    link = {"achieved_mbit": 0.9 * rate if np.isfinite(rate) else 20_000.0, "link_latency_seconds": 25e-6}
+    point = {**row.reset_index().iloc[0], **link, "images_per_second_alone": ALONE}
+    return simulate(turn(linked.scenario(point), {"compute": SLOWER[library]}), hosts).images_per_second
+
+
+@pytest.fixture(scope="module")
+def ds():
+    rows = made_linked(by_the_simulator, hosts=(2, 4), rates=(100.0, 1000.0, np.inf), arch="resnet18")
+    return results.merge(rows)
+
+
+@pytest.fixture(scope="module")
+def found(ds):
+    return linked.judge(ds)
+
+
+def test_a_point_is_simulated_with_the_latency_and_bandwidth_of_its_link(ds):
+    row = linked.points(ds).iloc[0]
+    over = linked.scenario(row).network
+    assert (over.inter.latency, over.inter.bandwidth) == (25e-6, 90e6 / 8)
+    # A ring of two sends the whole buffer over a link, in two steps.
+    assert over.allreduce_seconds(2, 90e6 / 8) == pytest.approx(1 + 2 * 25e-6)
+
+
+def test_how_much_slower_ranks_compute_is_found_again_on_the_fastest_link(found):
+    assert len(found.knobs) == 4  # two libraries on two and on four hosts
+    for name, factor in found.knobs.items():
+        assert factor == pytest.approx(SLOWER[name.rsplit(", ")[-1]], rel=0.02)
+
+
+def test_slower_links_judge(found):
+    assert set(found.points.loc[found.points["used"] == "judge", "link_mbit"]) == {100.0, 1000.0}
+    assert found.worst("judge") < 0.02
+
+
+def test_a_link_that_is_slower_than_it_was_measured_shows_as_an_error(ds):
+    slow = ds["link_mbit"] == 100.0
+    half = ds.assign(images_per_second=ds["images_per_second"].where(~slow, ds["images_per_second"] / 2))
+    assert linked.judge(half).worst("judge") == pytest.approx(1, abs=0.05)
+
+
+def test_the_curve_goes_through_the_fitted_point_and_rises_with_bandwidth(found):
+    curve = linked.curve(found, count=5)
+    assert len(curve) == 4 * 5
+    for (arch, hosts, library), line in curve.groupby(["arch", "hosts", "library"]):
+        assert line["images_per_second"].is_monotonic_increasing
+        points = found.points
+        at_top = points[(points["hosts"] == hosts) & (points["library"] == library) & np.isinf(points["link_mbit"])]
+        assert line["images_per_second"].iloc[-1] == pytest.approx(at_top["measured"].item(), rel=0.02)
+        assert line["efficiency"].iloc[-1] == pytest.approx(at_top["measured"].item() / (hosts * ALONE), rel=0.02)
+        assert arch == "resnet18"
+
+
+def test_without_links_there_is_nothing_to_judge():
+    alone = made_measurement(ALONE)
+    assert linked.points(alone).empty
+    assert linked.points(alone.drop_vars(["hosts", "link_mbit"])).empty  # results from before there were links
+    with pytest.raises(ValueError, match=r"nothing was measured over links; `dolb sweep ddp-vs-horovod --part links`"):
+        linked.judge(alone)
+
+
+def test_ranks_of_one_host_pay_no_bandwidth():
+    two_hosts = network.linked(0.0, 1e6, ranks_per_host=2)
+    assert two_hosts.allreduce_seconds(2, 1e6) == 0
+    assert two_hosts.allreduce_seconds(4, 1e6) == pytest.approx(network.ring_bytes(4, 1e6) / 1e6)

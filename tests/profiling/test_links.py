@@ -1,0 +1,249 @@
+"""Hosts on one machine for real: two namespaces, links that keep their rate, both libraries over them, nothing left."""
+
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from waiting import wait_until
+
+from dolb import models
+from dolb.profiling import links, workers
+from dolb.profiling.config import ScalingConfig
+from dolb.profiling.links import LinkError
+from dolb.profiling.workers import Place, WorkerError, measure
+
+MBIT = 10.0
+TINY = {"ranks": 2, "arch": "smallnet-4", "batch_size_per_rank": 8, "hosts": 2, "link_mbit": MBIT, "warmup_steps": 1}
+LIBRARIES = pytest.mark.parametrize("library", ["ddp", "horovod"])
+
+
+@pytest.fixture(scope="module")
+def machine(require_part):
+    """A machine on which this process may make network namespaces, with veth, a bridge and tbf."""
+    reason = links.refusal()
+    require_part("links", not reason, reason)
+
+
+def namespaces(pid=None):
+    """Names of the hosts and switches that a process has made, as `ip` and the folder of their files have them."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
+    files = [path.name for path in Path("/etc/netns").glob("*")]
+    return [name for name in [*listed, *files] if name.startswith(f"dolb-{pid or os.getpid()}-")]
+
+
+# Links
+
+
+def test_a_link_keeps_its_rate(machine):
+    with links.hosts(2, 100.0) as made:
+        speed = links.measure(made)
+    # Of a full frame of 1514 bytes, 1448 are left to TCP (headers of Ethernet, IP and TCP, with time stamps); what a
+    # bucket lets through at once adds its filling time to the time that is counted.
+    counted = links.PROBE_SECONDS * 0.8
+    assert speed.mbit < 100 * 1448 / 1514 * (1 + links.FILL_SECONDS / counted)
+    assert speed.mbit > 75  # acknowledgements of the other direction have a part, and this machine may be busy
+    assert 0 < speed.latency_seconds < 0.05
+
+
+def test_a_link_without_a_limit_is_faster(machine):
+    with links.hosts(2) as made:
+        assert links.measure(made, seconds=0.3).mbit > 200
+
+
+def test_every_host_sees_the_others_and_not_the_machines_own_network(machine):
+    with links.hosts(3, 1000.0) as made:
+        shown = subprocess.run([*made.within(2), "ip", "-brief", "address"], capture_output=True, text=True).stdout
+        assert sorted(line.split()[0].split("@")[0] for line in shown.splitlines()) == ["eth0", "lo"]
+        assert links.measure(made, seconds=0.2).mbit > 0  # a ring through all three
+
+
+def test_a_hosts_name_leads_to_its_own_address(machine):
+    with links.hosts(2) as made:
+        command = [
+            *made.within(1),
+            sys.executable,
+            "-c",
+            "import socket; print(socket.gethostbyname(socket.gethostname()))",
+        ]
+        assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == made.addresses[1]
+    assert socket.gethostbyname(socket.gethostname()) != made.addresses[1]
+
+
+def test_hosts_are_gone_after_the_block_and_after_an_error_in_it(machine):
+    with links.hosts(2, 1000.0):
+        assert len(set(namespaces())) == 3  # and their switch
+    assert namespaces() == []
+    with pytest.raises(KeyError), links.hosts(2, 1000.0):
+        raise KeyError
+    assert namespaces() == []
+
+
+def test_two_sets_of_hosts_at_once_do_not_meet(machine):
+    with links.hosts(2) as some, links.hosts(2, 1000.0) as others:
+        assert not set(some.names) & set(others.names)
+        assert links.measure(others, seconds=0.2).mbit < 1000
+    assert namespaces() == []
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_is_in_use_stays(machine):
+    code = "from dolb.profiling import links; import time\nwith links.hosts(2): print(1, flush=True); time.sleep(600)"
+    package = str(Path(links.__file__).resolve().parents[2])
+    command = [sys.executable, "-P", "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": package}) as process:
+        process.stdout.readline()
+        assert links.remove_leftovers() == []
+        assert len(set(namespaces(process.pid))) == 3
+        process.kill()
+    with links.hosts(2):
+        assert namespaces(process.pid) == []
+
+
+def test_a_bucket_is_filled_in_a_millisecond_and_holds_two_frames_at_least():
+    settings = dict(zip(*[iter(links.token_bucket(1000.0, 4))] * 2, strict=True))
+    assert settings["rate"] == "1000000000bit"
+    assert int(settings["burst"]) == 1e9 / 8 * 1e-3
+    # Nothing is dropped: the windows of three others fit.
+    window = int(Path("/proc/sys/net/ipv4/tcp_rmem").read_text().split()[2])
+    assert int(settings["limit"]) >= min(3 * window, 2**32 - 1)
+    assert links.token_bucket(1.0, 2)[3] == str(2 * 1514)
+
+
+# Training over links
+
+
+@pytest.fixture(scope="module")
+def trained(machine, request, tmp_path_factory):
+    """Return the row and the folder of a few steps on two hosts under a library, made once."""
+    made = {}
+
+    def get(library):
+        if library == "horovod":
+            request.getfixturevalue("horovod")
+        if library not in made:
+            folder = tmp_path_factory.mktemp(library)
+            config = ScalingConfig(library=library, steps=4, **TINY)
+            made[library] = measure(config, folder=folder, oversubscribe=True, timeout=120), folder
+        return made[library]
+
+    return get
+
+
+def test_ddp_and_horovod_train_to_the_same_weights_across_hosts(trained):
+    weights = [
+        np.load(trained(library)[1] / f"weights-{rank}.npy") for library in ("ddp", "horovod") for rank in (0, 1)
+    ]
+    assert np.isfinite(weights[0]).all()
+    for other in weights[1:]:
+        # Of two ranks, either library adds the same two numbers and halves.
+        np.testing.assert_allclose(weights[0], other, rtol=1e-6, atol=1e-8)
+
+
+@LIBRARIES
+def test_a_step_takes_at_least_the_time_of_its_gradients_on_the_link(trained, library):
+    row, _ = trained(library)
+    gradients = 4 * sum(parameter.numel() for parameter in models.build("smallnet-4", 10).parameters())
+    # Two ranks of a ring send as many bytes as the buffer has; a bucket that was full lets two frames through at once,
+    # before each half.
+    seconds = (gradients - 4 * links.FRAME_BYTES) / (MBIT * links.MBIT)
+    assert row["step_seconds"].item() > seconds
+
+
+@LIBRARIES
+def test_a_row_says_how_many_hosts_there_were_and_what_their_links_did(trained, library):
+    row, _ = trained(library)
+    assert row["hosts"].item() == 2
+    assert row["link_mbit"].item() == MBIT
+    assert row["achieved_mbit"].item() < MBIT
+    assert row["link_latency_seconds"].item() > 0
+
+
+def test_nothing_of_a_measurement_is_left(trained):
+    trained("ddp")
+    assert namespaces() == []
+
+
+@LIBRARIES
+def test_when_a_rank_is_killed_its_host_and_the_others_go_too(machine, request, library, tmp_path):
+    if library == "horovod":
+        request.getfixturevalue("horovod")
+    folder = tmp_path / "files"
+
+    def kill():
+        wait_until((folder / "rank-1.pid").exists, 60, "the start")
+        pid = int((folder / "rank-1.pid").read_text())
+        wait_until(lambda: b"torch" in Path(f"/proc/{pid}/maps").read_bytes(), 60, "loading torch")
+        os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(WorkerError, match=rf"rank 1 of 2 \({library}\) ended with exit code -9 \(SIGKILL\)"):
+        measure(ScalingConfig(library=library, steps=10**6, **TINY), folder=folder, oversubscribe=True, timeout=120)
+    thread.join()
+    assert namespaces() == []
+
+
+# What is refused
+
+
+def test_without_root_the_error_says_who_may():
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(LinkError, match=r"links need (root, .* this is user \d+|ip)"):
+            links.require()
+        assert "links need" in links.refusal()
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+
+
+def test_without_iproute2_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        LinkError, match="links need ip and tc, which are not installed; on Debian they are in iproute2"
+    ):
+        links.require()
+
+
+def test_what_the_kernel_refuses_is_told_in_its_words_and_leaves_nothing(machine):
+    beyond = 1e12  # no bucket is so large
+    with pytest.raises(LinkError, match=r"this machine refuses links: `tc .* tbf .*` said"), links.hosts(2, beyond):
+        pass
+    assert namespaces() == []
+
+
+@pytest.mark.parametrize(("count", "mbit", "said"), [(1, 10, "accepted: 2 to"), (2, 0, "must be positive, got 0")])
+def test_hosts_without_a_link_and_links_without_a_rate_are_refused(count, mbit, said):
+    with pytest.raises(ValueError, match=said), links.hosts(count, mbit):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ranks": 3, "hosts": 2}, "3 ranks cannot be dealt equally to 2 hosts"),
+        ({"link_mbit": 100}, "link_mbit 100 needs at least 2 hosts"),
+        ({"ranks": 2, "hosts": 2, "device_kind": "cuda"}, "hosts 2 need device_kind 'cpu'"),
+        ({"ranks": 2, "hosts": 2, "link_mbit": -1}, "link_mbit must be positive, got -1"),
+    ],
+)
+def test_a_config_with_hosts_that_cannot_be_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        ScalingConfig(**changes)
+
+
+def test_a_place_and_hosts_are_not_both_accepted():
+    with pytest.raises(ValueError, match="a place cannot be given for 2 hosts"):
+        workers.check(ScalingConfig(ranks=2, hosts=2), place=Place(), oversubscribe=True)
+
+
+def test_hosts_leave_the_key_of_a_measurement_without_them_as_it_was():
+    assert ScalingConfig(hosts=1, link_mbit=math.inf).key == ScalingConfig().key
+    assert ScalingConfig(ranks=2, hosts=2).key != ScalingConfig(ranks=2).key
