@@ -6,7 +6,7 @@
   "use strict";
 
   class WebGLMap {
-    // Without a graphics card WebGL draws 50,000 points a few times a second, a plain canvas at every frame. Browsers
+    // Without a graphics card WebGL draws 50,000 points some ten times a second, a plain canvas at every frame. Browsers
     // have an attribute that asks, and not all of them heed it.
     static create(canvas, x, y, told, evenIfSlow) {
       const probe = document.createElement("canvas").getContext("webgl", { failIfMajorPerformanceCaveat: !evenIfSlow });
@@ -210,7 +210,8 @@
           this.told.moved();
         });
     }
-    // Points are squares of whole pixels, written straight into the picture: as paths they would take twenty times as long.
+    // Points are squares of whole pixels, written straight into the picture: as paths of the canvas, 50,000 would take
+    // several frames.
     paintNow() {
       const { canvas, context, scene, shown, x, y } = this,
         ratio = window.devicePixelRatio || 1,

@@ -218,10 +218,10 @@ def test_dragging_moves_the_map_and_the_card_goes_with_its_point(opened, made):
     actions = ActionBuilder(opened.driver, duration=50)
     actions.pointer_action.move_to_location(*map(int, start)).pointer_down()
     for part in (0.25, 0.5, 0.75, 1):
-        actions.pointer_action.move_to_location(*(int(place) for place in start + np.array([-80, 40]) * part))
+        actions.pointer_action.move_to_location(*(int(place) for place in start + np.array([-80, -40]) * part))
     actions.pointer_action.pointer_up()
     actions.perform()
-    opened.wait(lambda: np.abs(opened.script(at, example) - before - [-80, 40]).max() < 3)
+    opened.wait(lambda: np.abs(opened.script(at, example) - before - [-80, -40]).max() < 3)
     beside = (
         "const card = figure.querySelector('.dv-card'), {map, state} = figure.viewer;"
         "const left = parseFloat(card.style.left), [x] = map.at(state.pointed);"
