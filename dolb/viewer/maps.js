@@ -90,15 +90,23 @@
     showAll() {
       this.plot.reset();
     }
+    // A change of the view takes a frame; the next, by a key held down say, starts from where it has led.
+    next(change) {
+      this.view = (this.view ?? Promise.resolve()).then(change);
+    }
     zoom(factor, point) {
-      const target = point === undefined ? [...this.plot.get("cameraTarget")] : [this.x[point], this.y[point]];
-      const distance = Math.max(0.02, Math.min(2, this.plot.get("cameraDistance") / factor));
-      this.plot.set({ cameraDistance: distance }).then(() => this.plot.set({ cameraTarget: target }));
+      this.next(async () => {
+        const target = point === undefined ? [...this.plot.get("cameraTarget")] : [this.x[point], this.y[point]];
+        await this.plot.set({ cameraDistance: Math.max(0.02, Math.min(2, this.plot.get("cameraDistance") / factor)) });
+        await this.plot.set({ cameraTarget: target });
+      });
     }
     move(right, up) {
-      const step = this.plot.get("cameraDistance") * 0.2;
-      const [x, y] = this.plot.get("cameraTarget");
-      this.plot.set({ cameraTarget: [x + right * step, y + up * step] });
+      this.next(() => {
+        const step = this.plot.get("cameraDistance") * 0.2,
+          [x, y] = this.plot.get("cameraTarget");
+        return this.plot.set({ cameraTarget: [x + right * step, y + up * step] });
+      });
     }
   }
 

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.keys import Keys
 from viewing import LOCAL, POINTS, Figure, tiles
 
 from dolb import viewer
@@ -208,23 +209,31 @@ def test_a_move_of_the_mouse_looks_at_few_points(opened):
     assert np.median(times) < 10
 
 
-def test_dragging_moves_the_map_and_the_card_goes_with_its_point(opened, made):
+def point_at_the_loneliest(figure, made):
+    """Point at a stray with nothing near it, and return where on the map it is drawn, as a function."""
     example = int(np.argmax(np.where(np.isfinite(made["noise_until"]), made["noise_until"], 0)))
-    opened.wait(lambda: opened.point_at(example) or opened.find(".dv-card:not([hidden])"))
-    at = "return figure.viewer.map.at(arguments[0])"
-    before = np.array(opened.script(at, example))
+    figure.wait(lambda: figure.point_at(example) or figure.find(".dv-card:not([hidden])"))
+    return lambda: np.array(figure.script("return figure.viewer.map.at(arguments[0])", example))
+
+
+def test_dragging_moves_the_map(opened, made):
+    at = point_at_the_loneliest(opened, made)
+    before = at()
     corner = "const box = figure.querySelector('.dv-map > canvas').getBoundingClientRect(); return [box.left, box.top]"
-    start = np.rint(before + opened.script(corner)).astype(int)
+    start, way = np.rint(before + opened.script(corner)), np.array([-80, -40])
     actions = ActionBuilder(opened.driver, duration=50)
-    actions.pointer_action.move_to_location(*map(int, start)).pointer_down()
+    actions.pointer_action.move_to_location(*start.astype(int).tolist()).pointer_down()
     for part in (0.25, 0.5, 0.75, 1):
-        actions.pointer_action.move_to_location(*(int(place) for place in start + np.array([-80, -40]) * part))
+        actions.pointer_action.move_to_location(*(start + way * part).astype(int).tolist())
     actions.pointer_action.pointer_up()
     actions.perform()
-    opened.wait(lambda: np.abs(opened.script(at, example) - before - [-80, -40]).max() < 3)
-    beside = (
-        "const card = figure.querySelector('.dv-card'), {map, state} = figure.viewer;"
-        "const left = parseFloat(card.style.left), [x] = map.at(state.pointed);"
-        "return Math.min(Math.abs(left - x - 14), Math.abs(left - x + 14 + card.offsetWidth))"
-    )
-    opened.wait(lambda: opened.script(beside) < 3)
+    opened.wait(lambda: np.abs(at() - before - way).max() < 3)
+
+
+def test_the_card_goes_with_its_point(opened, made):
+    at = point_at_the_loneliest(opened, made)
+    before = at()
+    opened.find(".dv-map > canvas")[0].send_keys(*[Keys.ARROW_DOWN] * 4)  # up from the edge
+    opened.wait(lambda: before[1] - at()[1] > 200)
+    top = "return parseFloat(figure.querySelector('.dv-card').style.top)"
+    opened.wait(lambda: abs(opened.script(top) + 20 - at()[1]) < 3)
