@@ -140,3 +140,15 @@ def test_the_error_of_the_simulator_is_told_of_points_that_it_was_not_fitted_to(
 @pytest.mark.parametrize(("mbit", "said"), [(20, "20 Mbit/s"), (2500, "2.5 Gbit/s"), (np.inf, "no limit")])
 def test_a_rate_is_said_as_people_say_it(mbit, said):
     assert study.rate_in_words(mbit) == said
+
+
+@pytest.mark.parametrize(
+    ("made", "grid", "says"),
+    [
+        ({"a", "b"}, {"a", "b"}, "2 measurements stand behind this half, of 2 cells. 1 of these were measured once"),
+        ({"a", "b"}, {"a", "b", "c"}, "Of the grid of the paper scale 1 of 3 are not made yet."),
+        ({"a", "b"}, {"c"}, "made with other settings than the grid has now, and all of its 1 are to come."),
+    ],
+)
+def test_what_is_measured_is_told_with_what_the_grid_lacks(made, grid, says):
+    assert says in study.made_in_words(pd.DataFrame({"repeats": [1, 3]}), made, grid)

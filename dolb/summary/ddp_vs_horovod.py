@@ -68,6 +68,26 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
+def made_in_words(cells: pd.DataFrame, made: set[str], grid: set[str]) -> str:
+    """Say how many measurements there are, of how many cells, how often they were repeated, and what the grid lacks.
+
+    ``made`` and ``grid`` are keys. A grid whose settings have changed since is lacking as a whole.
+    """
+    once = int((cells["repeats"] == 1).sum())
+    told = f"{len(made)} measurements stand behind this half, of {len(cells)} cells."
+    if once:
+        told += (
+            f" {once} of these were measured once: they have no bar, and may be off by what a repetition would show."
+        )
+    if not (lacking := len(grid - made)):
+        return told
+    if lacking == len(grid):
+        return (
+            f"{told} They were made with other settings than the grid has now, and all of its {len(grid)} are to come."
+        )
+    return f"{told} Of the grid of the paper scale {lacking} of {len(grid)} are not made yet."
+
+
 def gaps(ds: xr.Dataset) -> pd.DataFrame:
     """Return by network, scaling and ranks how many times Horovod's efficiency DDP's is, with its interval."""
     measured = on_loopback(ds)

@@ -182,7 +182,7 @@ def train_many(
     run is started only if it fits by what earlier ones took, and waits, with a notice, where it does not after all.
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
-    ``paused`` is keeps where those are, and lets a run that it knows go on from there.
+    ``paused`` keeps where those are, and lets a run that it knows go on from there.
     """
     step = fastest_step(device) if step is None else step
     if step not in STEPS or (step == "graph" and device.type == "cpu"):
