@@ -129,6 +129,25 @@ def test_g3_needs_both_kinds_at_one_rate_and_all_depths(every_claim):
     assert "resnet34, resnet101 and resnet152" in found.reason
 
 
+def test_g3_counts_no_curve_that_ends_before_the_largest_batch_and_says_so(every_claim):
+    begun = made_curve(dict(list(CLIFF.items())[:6]), lr=0.1, arch="resnet34")
+    whole = [made_curve(SLOPE, lr=0.1, arch="resnet18"), *falling({16: 0.5}, CLIFF)[2:]]
+    found = verdict(every_claim, "G3", *whole, begun)
+    assert found.outcome == "mixed"
+    assert "resnet34" not in found.ours
+    assert "Those of resnet34 do not suffice to be compared." in found.reason
+
+
+def test_g3_says_where_a_curve_is_steepest_and_what_the_statistics_do_at_the_seam(every_claim):
+    early = dict(zip(SIZES, [0.8, 0.5, 0.49, 0.48, 0.47, 0.46, 0.45, 0.44], strict=True))
+    found = verdict(every_claim, "G3", *falling(SLOPE, early))
+    assert "steepest from batch 128" in found.ours
+    assert "on the way to batch 256, where one worker's batch norm becomes that of eight; what of this" in found.ours
+    one_worker = [made_run((0.78,) * 5, batch_size=256, lr=0.1, arch="resnet50", bn_workers=1)]
+    found = verdict(every_claim, "G3", *falling(SLOPE, early), one_worker)
+    assert "changes the accuracy of resnet50 at batch 256 and rate 0.1 -28.0 points" in found.ours
+
+
 def test_g3_passes_over_draws_in_which_a_curve_has_no_fall_to_measure(every_claim, recwarn):
     # In about half of the draws the best size is the second to last, which leaves one doubling.
     plateau = dict(zip(SIZES, [0.8, 0.79, 0.79, 0.79, 0.79, 0.79, 0.8, 0.5], strict=True))

@@ -92,3 +92,14 @@ def test_the_ideal_is_one_that_no_cell_exceeds(every_claim, simulation, ddp, exp
 def test_without_repetitions_the_ideal_waits(every_claim, simulation):
     rows = made_measurements(lambda library, ranks, repeat: 100.0 * ranks, repeats=1)
     assert verdicts(every_claim, rows, simulation)["J1"].outcome == "not yet measured"
+
+
+def test_one_cell_that_tells_among_many_that_do_not_is_too_little_for_the_ideal(every_claim, simulation):
+    """Of four cells of several ranks one was repeated alike; the others' repetitions differ twofold."""
+
+    def speed(library, ranks, repeat):
+        return 100.0 * ranks * (0.8 if ranks == 1 or (library, ranks) == ("ddp", 2) else 0.5 * (1 + repeat))
+
+    found = verdicts(every_claim, made_measurements(speed), simulation)["J1"]
+    assert found.outcome == "not yet measured"
+    assert "; 1 of " in found.reason

@@ -54,8 +54,8 @@ def _reached(seen: pd.Series, far_enough: pd.Series) -> list[bool | None]:
 
 def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     runs = study.judged_runs(ds)
-    lacking = _lacking(runs, claims["G2"].setting["networks"])
     found = study.spread(runs) if len(runs) else pd.DataFrame()
+    lacking = _lacking([] if found.empty else found.iloc[0]["networks"], claims["G2"].setting["networks"], runs)
     if found.empty:
         return (
             "not yet measured",
@@ -88,8 +88,8 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
 def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     runs = study.judged_runs(ds)
     networks = claims["G3"].setting
-    lacking = _lacking(runs, [*networks["shallow"], *networks["deep"]])
     found = study.falls(runs)
+    lacking = _lacking(found["arch"], [*networks["shallow"], *networks["deep"]], runs)
     kinds = {kind: found[found["arch"].isin(networks[kind])] for kind in ("shallow", "deep")}
     rates = sorted(set(kinds["shallow"]["lr"]) & set(kinds["deep"]["lr"]))
     if not rates:
@@ -102,7 +102,8 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
     more = means["deep"] - means["shallow"]
     low, high = summary.interval(drawn["deep"] - drawn["shallow"], more)
     listed = "; ".join(
-        f"{row.arch}, rate {row.lr:g}: {row.suddenness:.2f} ({row.low:.2f} to {row.high:.2f})"
+        f"{row.arch}, rate {row.lr:g}: {row.suddenness:.2f} ({row.low:.2f} to {row.high:.2f}), steepest from batch "
+        f"{row.steepest:,.0f}"
         for arch in study.by_depth(found["arch"])
         for row in found[(found["arch"] == arch) & found["lr"].isin(rates)].itertuples()
     )
@@ -110,13 +111,37 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
         f"On a scale from 0, a straight slope, to 1, a cliff, the deep networks' curves fall with a suddenness of "
         f"{means['deep']:.2f} and the shallow ones' with {means['shallow']:.2f}, mean over "
         f"{_count(rates, 'rate')}; the difference is {more:+.2f} ({low:+.2f} to {high:+.2f}). By curve: {listed}."
+        + _seam(found[found["lr"].isin(rates)], ds)
     )
     reason = (
         "Suddenness is the largest share of the loss past the optimum that falls within one doubling of the batch, "
         "scaled so that a straight slope over the logarithm of the batch size has 0 and a cliff 1, however far the "
-        "sizes reach past the optimum. Replicated needs a difference whose interval lies above zero."
+        "sizes reach past the optimum. Counted are curves that reach the largest batch. Replicated needs a difference "
+        "whose interval lies above zero."
     )
     return _within_reach(outcome(sign(low, high)), ours, reason, lacking)
+
+
+def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
+    """Say which curves fall most where one worker's batch becomes that of eight, and what the statistics do there."""
+    runs = summary.final_accuracy(ds)
+    first = runs.loc[runs["bn_workers"] == study.WORKERS, "batch_size"].min()
+    there = found[(found["steepest"] < first) & (found["steepest"] * 2 >= first)]
+    if there.empty:
+        return ""
+    told = (
+        f" {len(there)} of these {len(found)} fall most on the way to batch {first:,}, where one worker's batch norm "
+        "becomes that of eight"
+    )
+    cells = study.all_worker_cells(ds)
+    cells = cells[cells["effect"].notna() & cells["arch"].isin(there["arch"])] if len(cells) else cells
+    if cells.empty:
+        return f"{told}; what of this the statistics do was not measured with these networks."
+    effects = ", ".join(
+        f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} {_change(row, 'effect')}"
+        for _, row in cells.iterrows()
+    )
+    return f"{told}; that change alone, the batch held, changes the accuracy of {effects}."
 
 
 def _mean_draws(draws: Iterable[np.ndarray]) -> np.ndarray:
@@ -186,9 +211,13 @@ def _workers_in_words(cells: pd.DataFrame) -> str:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def _lacking(runs: pd.DataFrame, networks: Iterable[str]) -> str:
-    missing = [name for name in networks if name not in set(runs["arch"])]
-    return f"There are no curves of {_listed(missing)} yet." if missing else ""
+def _lacking(compared: Iterable[str], networks: Iterable[str], runs: pd.DataFrame) -> str:
+    """Say of which networks there are no curves, and of which only curves that could not be compared."""
+    missing = [name for name in networks if name not in set(compared)]
+    begun = [name for name in missing if name in set(runs["arch"])]
+    absent = [name for name in missing if name not in begun]
+    told = [f"There are no curves of {_listed(absent)} yet."] if absent else []
+    return " ".join([*told, f"Those of {_listed(begun)} do not suffice to be compared."] if begun else told)
 
 
 def _within_reach(found: str, ours: str, reason: str, lacking: str) -> tuple[str, str, str]:

@@ -152,9 +152,13 @@ def _ring(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str]:
 
 def _ideal(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     cells = study.cells(ds)
-    several = cells[(cells["ranks"] > 1) & (cells["high"] - cells["low"] < TELLS)] if len(cells) else cells
-    if several.empty:
-        lacking = f"Efficiencies on several ranks whose intervals are narrower than {TELLS:.0%} are the least."
+    every = cells[cells["ranks"] > 1] if len(cells) else cells
+    several = every[every["high"] - every["low"] < TELLS]
+    if several.empty or len(several) < len(every) / 2:
+        lacking = (
+            f"Intervals narrower than {TELLS:.0%} for at least half of the efficiencies on several ranks are the "
+            f"least; {len(several)} of {len(every)} have one."
+        )
         return "not yet measured", "", lacking
     below = several["low"] <= 1
     ordered = several.sort_values("efficiency")

@@ -39,6 +39,8 @@ _NETWORKS = {
 # Batch norm is studied with the first network at one rate, over ever smaller shares of one batch. The paper's data set
 # is a multiple of that batch: a rest would be dealt to the same workers, in shares of very few examples.
 _ONE_RATE = {"paper": 0.03, "demo": 0.1}
+# With deeper networks only where shares are smallest: from one worker's batch to eight workers' the curves have a seam.
+_SEAM = {"paper": {"resnet50": (256, 512), "resnet152": (256, 512)}, "demo": {}}
 _SHARED_BATCH = {"paper": 400, "demo": 256}
 _SHARES = {"paper": (1, 5, 10, 25, 50, 100, 200), "demo": (1, 4, 8, 16)}
 _SHARE_SEEDS = {"paper": (0, 1, 2), "demo": (0,)}
@@ -57,13 +59,14 @@ def batch_size(
     """Accuracy against batch size, by network and rate: constant rate, no warmup, a fixed number of epochs.
 
     ``part`` is ``curve`` for that grid, where the batch is one worker's below a size and eight workers' from there on;
-    ``statistics`` for one network at one rate with one worker's batch norm at the distributed sizes, which shows what
-    the eight workers' statistics do; ``shares`` for batch norm over ever smaller shares of one batch, which shows what
-    noisy statistics do while the gradient's batch stays; or ``all``, network by network.
+    ``statistics`` for one network at one rate with one worker's batch norm at the distributed sizes, and for two deeper
+    ones at the smallest of these, which shows what the eight workers' statistics do; ``shares`` for batch norm over
+    ever smaller shares of one batch, which shows what noisy statistics do while the gradient's batch stays; or ``all``,
+    network by network.
 
     Arguments narrow the grid, and may go beyond it: networks that are named are run with the rates and sizes that are
     given; without names, a rate or size of the study is run with the networks that have it in the study, and another
-    one with all. The last two parts keep their network and rate; arguments can only leave them out.
+    one with all. The last two parts keep their networks and rate; arguments can only leave them out.
     """
     networks = _NETWORKS[scale]
     whole = _Curves(
@@ -73,6 +76,7 @@ def batch_size(
     make = _digits_run if scale == "demo" else _cifar10_run
     first, rate = next(iter(networks)), _ONE_RATE[scale]
     apart = _within(first, archs) and _within(rate, lrs)
+    seams = {arch: sizes for arch, sizes in _SEAM[scale].items() if _within(arch, archs) and _within(rate, lrs)}
     parts = {
         "curve": [
             make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=WORKERS if distributed else 1)
@@ -88,6 +92,13 @@ def batch_size(
             for size in networks[first].batch_sizes
             for seed in seeds or networks[first].distributed_seeds
             if apart and size >= DISTRIBUTED_FROM and _within(size, batch_sizes)
+        ]
+        + [
+            make(arch=arch, lr=rate, batch_size=size, seed=seed, bn_workers=1)
+            for arch, sizes in seams.items()
+            for size in sizes
+            for seed in seeds or networks[arch].distributed_seeds
+            if _within(size, batch_sizes)
         ],
         "shares": [
             make(arch=first, lr=rate, batch_size=_SHARED_BATCH[scale], seed=seed, bn_workers=workers)

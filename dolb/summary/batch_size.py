@@ -103,35 +103,42 @@ def suddenness(sizes: Sequence[int], accuracy: Sequence[float]) -> float:
     cliff share = 1; suddenness is (share - 1 / doublings) / (1 - 1 / doublings), so that stretches of unequal length
     can be compared. It is nan where there is no loss or where the stretch is shorter than two doublings.
     """
+    return _steepest(sizes, accuracy)[0]
+
+
+def _steepest(sizes: Sequence[int], accuracy: Sequence[float]) -> tuple[float, float]:
+    """Return the suddenness of a curve and the batch size at which its steepest doubling begins, nan without one."""
     best = int(np.argmax(accuracy))
     x = np.log2(np.asarray(sizes[best:], dtype=float))
     y = np.minimum.accumulate(np.asarray(accuracy[best:], dtype=float))
     doublings, loss = x[-1] - x[0], y[0] - y[-1]
     if doublings < FEWEST_DOUBLINGS or loss <= 0:
-        return float("nan")
+        return float("nan"), float("nan")
     # The loss over a window of one doubling is piecewise linear in where it starts: it is largest at a bend.
     starts = np.clip(np.concatenate([x, x - 1]), x[0], x[-1] - 1)
-    share = (np.interp(starts, x, y) - np.interp(starts + 1, x, y)).max() / loss
-    return float((share - 1 / doublings) / (1 - 1 / doublings))
+    lost = np.interp(starts, x, y) - np.interp(starts + 1, x, y)
+    share = lost.max() / loss
+    return float((share - 1 / doublings) / (1 - 1 / doublings)), float(2 ** starts[lost.argmax()])
 
 
 def falls(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the suddenness of every curve that falls, with its bootstrap interval and its draws.
+    """Return the suddenness of every curve that falls, with its bootstrap interval, its draws and where it is steepest.
 
-    Left out are curves whose loss at the last size may be none, or whose optimum leaves less than two doublings.
+    Left out are curves that end before the largest batch of all, whose loss at the last size may be none, or whose
+    optimum leaves less than two doublings.
     """
     optima = preferred(runs).set_index(list(CURVE))
     rows = []
     for values, curve, draws in _curves(runs):
         sizes = curve["batch_size"].tolist()
-        found = suddenness(sizes, curve["accuracy"].tolist())
+        found, steepest = _steepest(sizes, curve["accuracy"].tolist())
         optimum = optima.loc[tuple(values[name] for name in CURVE)]
-        if optimum["falls"] and np.isfinite(found):
+        if optimum["falls"] and np.isfinite(found) and sizes[-1] == runs["batch_size"].max():
             drawn = np.array([suddenness(sizes, draw) for draw in draws])
             low, high = summary.interval(drawn, found)
             row = {"suddenness": found, "low": max(low, 0.0), "high": min(high, 1.0), "fall": optimum["fall"]}
-            rows.append({**values, **row, "batch_size": optimum["batch_size"], "draws": drawn})
-    columns = [*CURVE, "suddenness", "low", "high", "fall", "batch_size", "draws"]
+            rows.append({**values, **row, "batch_size": optimum["batch_size"], "steepest": steepest, "draws": drawn})
+    columns = [*CURVE, "suddenness", "low", "high", "fall", "batch_size", "steepest", "draws"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -278,8 +285,20 @@ def _changes(small: np.ndarray, shared: np.ndarray, whole: np.ndarray) -> tuple[
 def worker_cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return the cells that were run both with one worker's statistics and with eight workers', one curve of them.
 
-    The curve is the network and rate with the most batch sizes of that kind. ``effect`` is what eight workers'
-    statistics change, with its bootstrap interval, on the rows of the eight.
+    The curve is the network and rate with the most batch sizes of that kind.
+    """
+    cells = all_worker_cells(ds)
+    if cells.empty:
+        return cells
+    sizes = cells.groupby(list(CURVE))["batch_size"].transform("nunique")
+    one = cells.iloc[int(sizes.to_numpy().argmax())]
+    return cells[(cells["arch"] == one["arch"]) & (cells["lr"] == one["lr"])].reset_index(drop=True)
+
+
+def all_worker_cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the cells of every curve that were run both with one worker's statistics and with eight workers'.
+
+    ``effect`` is what eight workers' statistics change, with its bootstrap interval, on the rows of the eight.
     """
     frame = summary.final_accuracy(ds)
     frame = frame[frame["bn_workers"].isin((1, WORKERS))]
@@ -287,9 +306,6 @@ def worker_cells(ds: xr.Dataset) -> pd.DataFrame:
     by = [*CELL, "bn_workers"]
     if frame.empty:
         return summary.over_seeds(frame, by).assign(effect=[], effect_low=[], effect_high=[])
-    sizes = frame.groupby(list(CURVE))["batch_size"].transform("nunique")
-    one = frame.iloc[int(sizes.to_numpy().argmax())]
-    frame = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
     cells, draws = summary.bootstrapped(frame, by)
     # One worker, then eight, of each batch size.
     means = cells["accuracy"].to_numpy()
