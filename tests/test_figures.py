@@ -49,6 +49,7 @@ def worker_runs():
 CHARTS = {
     "a panel per network": lambda: figures.accuracy_by_batch_size(cells(*TWO)),
     "a panel per rate": lambda: figures.accuracy_by_batch_size(cells(*TWO), panel="lr"),
+    "suddenness": lambda: figures.suddenness_by_rate(study.falls(study.judged_runs(merged(*TWO)))),
     "preferred": lambda: figures.preferred_batch_size(study.judged_curves(merged(*TWO))),
     "cost": lambda: figures.accuracy_by_cost(cells(*TWO)),
     "shares": lambda: figures.accuracy_by_share(study.share_cells(results.merge(worker_runs()))),
@@ -135,3 +136,16 @@ def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
     assert recommended(chart, limit=0) == "Batch 4,096 at rate 0.1: 60.0% in 1.0 s"
     # At this rate the fastest takes 4 seconds.
     assert recommended(chart, limit=30, rate=0.01) == "No batch size at this rate is that fast"
+
+
+def test_a_network_keeps_its_colour_whichever_others_are_drawn():
+    def colours(*archs):
+        scale = style.network_colour(archs).to_dict()["scale"]
+        return dict(zip(scale["domain"], scale["range"], strict=True))
+
+    every = colours("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+    assert len(set(every.values())) == 5
+    assert colours("resnet152", "resnet50") == {name: every[name] for name in ("resnet50", "resnet152")}
+    mixed = colours("smallnet-4", "resnet18", "smallnet-8")
+    assert mixed["resnet18"] == every["resnet18"]
+    assert len(set(mixed.values())) == 3

@@ -101,17 +101,13 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
     drawn = {kind: np.mean([_mean_draws(rows[kind]["draws"]) for rows in at_rate], axis=0) for kind in kinds}
     more = means["deep"] - means["shallow"]
     low, high = summary.interval(drawn["deep"] - drawn["shallow"], more)
-    listed = "; ".join(
-        f"{row.arch}, rate {row.lr:g}: {row.suddenness:.2f} ({row.low:.2f} to {row.high:.2f}), steepest from batch "
-        f"{row.steepest:,.0f}"
-        for arch in study.by_depth(found["arch"])
-        for row in found[(found["arch"] == arch) & found["lr"].isin(rates)].itertuples()
-    )
+    counted = found[found["lr"].isin(rates)]
+    listed = ", ".join(f"{arch} {_range(counted[counted['arch'] == arch])}" for arch in study.by_depth(counted["arch"]))
     ours = (
         f"On a scale from 0, a straight slope, to 1, a cliff, the deep networks' curves fall with a suddenness of "
         f"{means['deep']:.2f} and the shallow ones' with {means['shallow']:.2f}, mean over "
-        f"{_count(rates, 'rate')}; the difference is {more:+.2f} ({low:+.2f} to {high:+.2f}). By curve: {listed}."
-        + _seam(found[found["lr"].isin(rates)], ds)
+        f"{_count(rates, 'rate')}; the difference is {more:+.2f} ({low:+.2f} to {high:+.2f}). By network, "
+        f"over the rates: {listed}." + _seam(counted, ds)
     )
     reason = (
         "Suddenness is the largest share of the loss past the optimum that falls within one doubling of the batch, "
@@ -130,8 +126,8 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
     if there.empty:
         return ""
     told = (
-        f" {len(there)} of these {len(found)} fall most on the way to batch {first:,}, where one worker's batch norm "
-        "becomes that of eight"
+        f" {len(there)} of the {len(found)} curves fall most on the way to batch {first:,}, where one worker's batch "
+        "norm becomes that of eight"
     )
     cells = study.all_worker_cells(ds)
     cells = cells[cells["effect"].notna() & cells["arch"].isin(there["arch"])] if len(cells) else cells
@@ -237,6 +233,11 @@ def _count(things: list, word: str) -> str:
 def _span(sizes: pd.Series) -> str:
     low, high = sizes.min(), sizes.max()
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _range(curves: pd.DataFrame) -> str:
+    low, high = curves["suddenness"].min(), curves["suddenness"].max()
+    return f"{low:.2f}" if len(curves) == 1 else f"{low:.2f} to {high:.2f}"
 
 
 def _points(row: pd.Series) -> str:

@@ -10,6 +10,7 @@ from dolb.figures.batch_size import (
     accuracy_by_workers,
     batch_size_study,
     preferred_batch_size,
+    suddenness_by_rate,
 )
 from dolb.figures.benchmarks import engine_speed, step_speed
 from dolb.figures.cost import recommendation, seconds_by_batch_size
@@ -72,6 +73,7 @@ __all__ = [
     "simulated_scaling",
     "step_speed",
     "step_timeline",
+    "suddenness_by_rate",
     "tuning",
     "validation",
 ]

@@ -88,15 +88,11 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequenc
     ``preferred`` has arch, lr, batch_size, smallest, largest, accuracy, measured_from, measured_to, fewest_seeds,
     most_seeds. Networks are drawn a little beside one another, so that intervals at one rate can be told apart.
     """
-    rates, archs = sorted(preferred["lr"].unique()), by_depth(preferred["arch"])
+    base, network, width = _by_rate(preferred)
     sizes = sorted({*preferred["smallest"], *preferred["largest"], *preferred["batch_size"]})
     y = alt.Y("batch_size:Q", title="preferred batch size").scale(type="log", base=2, padding=12).axis(
         values=sizes, format="d", grid=True, gridOpacity=0.4
     )  # fmt: skip
-    x = alt.X("lr:O", title="learning rate", sort=rates).axis(format="~g", labelAngle=0, grid=False)
-    beside = alt.XOffset("arch:N", sort=archs).scale(paddingOuter=0.6)
-    network = alt.selection_point(fields=["arch"], bind="legend")
-    base = alt.Chart(preferred).encode(x=x, xOffset=beside, color=network_colour(archs), opacity=picked(network))
     tooltip = [
         alt.Tooltip("arch:N", title="network"),
         alt.Tooltip("lr:Q", title="learning rate"),
@@ -114,7 +110,44 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequenc
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
         base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
-    ).properties(width=len(rates) * (44 + 18 * len(archs)), height=260, title=titled(title, said))
+    ).properties(width=width, height=260, title=titled(title, said))
+
+
+def suddenness_by_rate(falls: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
+    """Draw how suddenly accuracy falls past the optimum, by learning rate, with intervals: a point per network.
+
+    ``falls`` has arch, lr, suddenness, low, high, fall, batch_size, steepest.
+    """
+    table = falls[["arch", "lr", "suddenness", "low", "high", "fall", "batch_size", "steepest"]]
+    base, network, width = _by_rate(table)
+    y = alt.Y("suddenness:Q", title="suddenness: 0 a slope, 1 a cliff").scale(domain=[0, 1])
+    tooltip = [
+        alt.Tooltip("arch:N", title="network"),
+        alt.Tooltip("lr:Q", title="learning rate"),
+        alt.Tooltip("suddenness:Q", format=".2f"),
+        alt.Tooltip("low:Q", title="interval from", format=".2f"),
+        alt.Tooltip("high:Q", title="interval to", format=".2f"),
+        alt.Tooltip("steepest:Q", title="steepest from batch", format=",.0f"),
+        alt.Tooltip("fall:Q", title="accuracy lost in all", format=".1%"),
+        alt.Tooltip("batch_size:Q", title="since batch", format=","),
+    ]
+    return alt.layer(
+        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q").add_params(network),
+        base.mark_point(filled=True, size=70).encode(y=y, tooltip=tooltip),
+    ).properties(width=width, height=220, title=titled(title, said))
+
+
+def _by_rate(table: pd.DataFrame) -> tuple[alt.Chart, alt.Parameter, int]:
+    """Return a chart by learning rate with networks beside one another, what picks a network, and a width for it."""
+    rates, archs = sorted(table["lr"].unique()), by_depth(table["arch"])
+    network = alt.selection_point(fields=["arch"], bind="legend")
+    base = alt.Chart(table).encode(
+        x=alt.X("lr:O", title="learning rate", sort=rates).axis(format="~g", labelAngle=0, grid=False),
+        xOffset=alt.XOffset("arch:N", sort=archs).scale(paddingOuter=0.6),
+        color=network_colour(archs),
+        opacity=picked(network),
+    )
+    return base, network, len(rates) * (44 + 18 * len(archs))
 
 
 def batch_size_study(

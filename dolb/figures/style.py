@@ -11,6 +11,7 @@ import altair as alt
 
 # Okabe and Ito's colours, which people with colour-blindness tell apart, in an order from cold to warm.
 COLOURS = ["#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#000000"]
+STUDIED = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")  # each has one colour, in every figure
 REPORTED = "#6b6b6b"
 FADED = 0.12
 Panel = alt.LayerChart | alt.FacetChart
@@ -35,11 +36,15 @@ def by_depth(archs: Iterable[str]) -> list[str]:
 
 
 def network_colour(archs: Iterable[str]) -> alt.Color:
-    """Return a colour per network, from the shallowest to the deepest, with a legend to click."""
+    """Return a colour per network, from the shallowest to the deepest, with a legend to click.
+
+    The studied networks keep theirs whichever of them are drawn; others take the first that are free.
+    """
     names = by_depth(archs)
-    return alt.Color("arch:N", title="network (click)", legend=ABOVE, sort=names).scale(
-        domain=names, range=COLOURS[: len(names)]
-    )
+    own = dict(zip(STUDIED, COLOURS, strict=False))
+    free = (colour for colour in COLOURS if colour not in [own.get(name) for name in names])
+    colours = [own[name] if name in own else next(free) for name in names]
+    return alt.Color("arch:N", title="network (click)", legend=ABOVE, sort=names).scale(domain=names, range=colours)
 
 
 def rate_colour(rates: Iterable[float]) -> alt.Color:
