@@ -12,6 +12,7 @@ from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked,
 
 DASHED = [6, 4]
 CUT = 1.15  # intervals are drawn up to so much above the highest value
+WIDE = 20  # values further apart than this, as a ratio, have a logarithmic axis
 LIBRARIES = {"DDP": COLOURS[0], "Horovod": COLOURS[4]}
 CURVES = {
     "DDP": COLOURS[0],
@@ -212,7 +213,9 @@ def validation(points: pd.DataFrame, title: str = "") -> Panel:
     used = alt.selection_point(fields=["used"], bind="legend")
     ends = [float(points[["measured", "simulated"]].min().min()), float(points[["measured", "simulated"]].max().max())]
     line = alt.Chart(pd.DataFrame({"measured": ends, "simulated": ends}))
-    scale: dict[str, Any] = {"zero": False, "nice": True, "padding": 10}
+    wide = points["measured"].max() > WIDE * points["measured"].min()
+    scale: dict[str, Any] = {"type": "log" if wide else "linear", "nice": not wide, "padding": 10}
+    scale |= {} if wide else {"zero": False}
     x = alt.X("measured:Q", title="measured").scale(**scale).axis(format="~s")
     y = alt.Y("simulated:Q", title="simulated").scale(**scale).axis(format="~s")
     tooltip = [

@@ -115,6 +115,8 @@ def test_every_chart_has_marks_and_words(browser, book, page):
         assert len(chart.get_attribute("aria-label")) > 20
         if chart.find_elements(By.CSS_SELECTOR, "svg.marks"):
             assert chart.find_elements(By.CSS_SELECTOR, MARKS)
+        for drawn in chart.find_elements(By.CSS_SELECTOR, ".vega-embed"):  # none must be scrolled to be seen whole
+            assert int(drawn.get_attribute("scrollWidth")) <= int(drawn.get_attribute("clientWidth"))
     ids = browser.driver.execute_script("return [...document.querySelectorAll('[id]')].map(e => e.id).filter(Boolean)")
     drawn = [name for name in ids if name.startswith("dolb-chart")]
     assert len(drawn) == len(set(drawn))
