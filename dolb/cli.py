@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
-import http.server
 import os
 import tempfile
 import time
@@ -18,14 +16,13 @@ import typer
 import xarray as xr
 
 import dolb
-from dolb import claims, figures, gate, pages, publish, recipes, results, viewer
+from dolb import claims, figures, gate, map_pages, pages, publish, recipes, results
 from dolb import data as datasets
 from dolb.profiling import curves, scaling_sweep, timeline
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.links import LinkError
 from dolb.profiling.workers import WorkerError
 from dolb.summary import batch_size as study
-from dolb.summary import noise
 from dolb.training.device import DeviceError
 
 app = typer.Typer(
@@ -173,6 +170,9 @@ def sweep(
     lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
     sets: Annotated[str | None, typer.Option(help="Training sets, such as full,network,random, with commas.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE: train on your own mask or decisions too; may be repeated.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
     step: Annotated[str | None, typer.Option(help="How steps are run: eager, graph or fused.")] = None,
     ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
@@ -183,7 +183,7 @@ def sweep(
     """Train, or measure, the runs of an experiment that the store lacks, or make its maps and masks."""
     if scale == "published":
         raise ValueError("scale 'published' has nothing to train; accepted: demo, paper")
-    changes = {
+    changes: dict[str, Any] = {
         "part": part,
         "archs": _listed(archs, str),
         "batch_sizes": _listed(batch_sizes, int),
@@ -195,6 +195,9 @@ def sweep(
         "repeats": repeats,
     }
     configs = recipes.configs(slug, scale, **changes)
+    if keep:
+        changes["own"] = _own_sets(keep, configs[0].data, data_dir)
+        configs = recipes.configs(slug, scale, **changes)
     done = set(results.RunStore(store).keys())
     typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
     if dry_run:
@@ -235,16 +238,26 @@ def _train(
     networks = recipes.networks(scale)
     if isinstance(configs[0], FilterConfig):
         return pipeline.make(configs, networks, time_limit=left(), **work)
-    subsets = None
-    if any(set(config.subsets) != {"full"} for config in configs):
+    subsets = changes.get("own", {})
+    if any(set(config.subsets) - {"full", *subsets} for config in configs):
         masks = pipeline.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
         if masks.attrs["unfinished"]:
             return masks
-        subsets = pipeline.subsets(masks)
+        subsets = subsets | pipeline.subsets(masks)
         if isinstance(configs[0], LandscapeConfig):
             return landscape.measure_all(configs, subsets=subsets, time_limit=left(), **how, **work)
         configs = recipes.configs(slug, scale, kept=pipeline.kept(masks), **changes)
     return train_all(configs, subsets=subsets, time_limit=left(), **how, **work)
+
+
+def _own_sets(texts: list[str], data: str, data_dir: Path | None) -> dict[str, Any]:
+    """Return the masks that NAME=FILE name, by what runs call them."""
+    from dolb.filtering import masks
+
+    files = {name: path for name, _, path in (text.partition("=") for text in texts)}
+    if not all(files.values()):
+        raise ValueError(f"keep {', '.join(texts)} is not understood; accepted: NAME=FILE")
+    return masks.own_sets(files, datasets.load(data, data_dir))
 
 
 def _in_words(config: Any) -> str:
@@ -272,12 +285,15 @@ def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
 @app.command("publish")
 @_plainly
 def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir = None) -> None:
-    """Merge an experiment's finished runs into results/SLUG.nc, validated; of noise also the images for the map."""
+    """Merge an experiment's finished runs into results/SLUG.nc, validated; of noise also the images for the map.
+
+    Runs on masks of your own, which no recipe can make again, stay in the store.
+    """
     recipes.require(slug)
     target = _checkout() / "results" / f"{slug}.nc"
     runs = results.RunStore(store)
     found = [ds for key in runs.keys() if (ds := runs.get(key)) is not None]  # noqa: SIM118
-    fresh = [ds for ds in found if str(ds["experiment"].item()) == slug]
+    fresh = [ds for ds in found if str(ds["experiment"].item()) == slug and _of_the_study(ds)]
     if not fresh:
         raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
     demo = sorted({str(ds["data"].item()) for ds in fresh if str(ds["data"].item()) == "digits"})
@@ -293,17 +309,11 @@ def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir 
     lacking = len({c.key for c in recipes.configs(slug, "paper")} - set(map(str, merged["key"].values)))
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
     if slug == "noise":
-        typer.echo(_publish_images(noise.reference(merged), target.with_name("noise-images.npz"), data_dir))
+        typer.echo(map_pages.publish_images(merged, target.with_name("noise-images.npz"), data_dir))
 
 
-def _publish_images(mask: xr.Dataset, target: Path, data_dir: Path | None) -> str:
-    """Write the images that the book shows on the map of a mask, if the data set is on this machine, and say so."""
-    try:
-        data = datasets.load(str(mask["data"].item()), data_dir, download=False)
-    except datasets.DataError as error:
-        return f"{target} is not renewed, as its images are not here: {error}"
-    sheet = viewer.thumbnails_of(mask, data.train_images, data.fingerprint)
-    return f"wrote {sheet.save(target)}: {len(sheet.examples):,} images, {target.stat().st_size / 1e6:.1f} MB"
+def _of_the_study(ds: xr.Dataset) -> bool:
+    return "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))
 
 
 @app.command("pages")
@@ -349,46 +359,34 @@ def view(
     port: Annotated[int | None, typer.Option(help="Serve the page here until Ctrl-C; 0 takes a free port.")] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser, or only say where.")] = True,
 ) -> None:
-    """Show a map with its images: what is removed at which eps, by class, on one page."""
-    try:
-        ds = results.load(file)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {file}") from None
-    except OSError as error:
-        raise ValueError(f"{file} is not a file of results: {error}") from error
-    if missing := [name for name in ("x", "y", "label", "keep") if name not in ds]:
-        raise ValueError(f"{file} holds no map: it lacks {', '.join(missing)}; save the mask with its coordinates")
-    if ds["keep"].ndim > 1:
-        ds = noise.reference(ds)  # of several masks, the one that runs are trained with
-    name = data or next(iter(map(str, ds["data"].values.reshape(-1))) if "data" in ds else iter(()), None)
-    if name is None:
-        raise ValueError(f"{file} does not say what it is of; name the data set with --data")
-    images = datasets.load(name, data_dir)
-    sheet = viewer.thumbnails_of(ds, images.train_images, images.fingerprint)
-    title = f"Map of {images.name}"
+    """Show a map with its images, what is removed at which eps, and keep or drop examples, on one page.
+
+    Drag with Shift around points, or with the Lasso button on, to see their images; then Keep or Drop them. What is not
+    marked stays as the mask, or DBSCAN at the slider's eps, has it. Save downloads the decisions as a small file, for
+    `dolb sweep --keep NAME=FILE` or `dolb keep`.
+    """
     folder = output or Path(tempfile.mkdtemp(prefix="dolb-view-"))
-    page = viewer.write_page(viewer.show(ds, sheet, images.classes, title=title), folder, title)
+    page = map_pages.write(file, folder, data, data_dir)
     typer.echo(f"wrote {page}")
     if port is not None:
-        _serve(folder, port, open_page)
+        map_pages.serve(folder, port, typer.echo, open_page)
     elif open_page:
         webbrowser.open(page.resolve().as_uri())
 
 
-def _serve(folder: Path, port: int, open_page: bool) -> None:
-    """Serve a folder to this machine alone, until Ctrl-C."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    try:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as error:
-        raise ValueError(f"port {port} cannot be had: {error.strerror}; accepted: a free one, or 0 for any") from error
-    with server:
-        address = f"http://127.0.0.1:{server.server_port}/"
-        typer.echo(f"serving {address} until Ctrl-C")
-        if open_page:
-            webbrowser.open(address)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
+@app.command("keep")
+@_plainly
+def keep_command(
+    decisions: Annotated[Path, typer.Argument(help="The file that the page of `dolb view` saved.")],
+    output: Annotated[Path, typer.Option(help="The mask to write.")] = Path("keep.nc"),
+    name: Annotated[str, typer.Option(help="What the mask is called.")] = "reviewed",
+    on_map: Annotated[
+        Path | None, typer.Option("--map", help="The file that was viewed: with its map, the mask can be viewed again.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Make a mask of the decisions that were saved on the page of `dolb view`."""
+    typer.echo(map_pages.keep(decisions, output, name, on_map, data_dir))
 
 
 if __name__ == "__main__":

@@ -46,12 +46,15 @@ ARROWS = {
     "dolb.publish": {"dolb", "dolb.gate", "dolb.results"},
     # The viewer draws a Dataset of examples as a page; it knows no science and no other part.
     "dolb.viewer": {"dolb.viewer"},
+    # What commands do with a map: its page, the decisions made there as a mask, the images for the book.
+    "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.summary", "dolb.viewer"},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {
         "dolb",
         *LEAVES,
         *ROOMS,
         "dolb.pipeline",
+        "dolb.map_pages",
         "dolb.recipes",
         *READERS,
         "dolb.gate",

@@ -19,12 +19,16 @@ _COLOUR = dict(
     )
 )
 
+_OWN = ["#8C510A", "#BF812D", "#543005"]
+
 
 def set_colour(names: Iterable[str], field: str = "set", title: str = "training set (click)") -> alt.Color:
-    """Return the colour of each training set, with a legend to click."""
-    known = [name for name in SETS if name in set(names)]
-    return alt.Color(f"{field}:N", title=title, legend=ABOVE, sort=known).scale(
-        domain=known, range=[_COLOUR[name] for name in known]
+    """Return the colour of each training set, with a legend to click; a reader's own sets come last, in browns."""
+    own = sorted(set(names) - set(SETS))
+    colours = {name: _COLOUR[name] for name in SETS if name in set(names)}
+    colours |= {name: _OWN[k % len(_OWN)] for k, name in enumerate(own)}
+    return alt.Color(f"{field}:N", title=title, legend=ABOVE, sort=list(colours)).scale(
+        domain=list(colours), range=list(colours.values())
     )
 
 

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from dolb.data import ImageData
+
+
+class MaskError(ValueError):
+    """A mask that is not of the data it is to be used with."""
+
+
+class EmptyClassError(ValueError):
+    """A mask would remove every example of a class."""
+
 
 def finite_rows(what: str, array: np.ndarray, width: int | None = None) -> np.ndarray:
     """Return a 2-D array of at least one row unchanged if all of it is finite, else raise a ``ValueError``."""
@@ -41,3 +51,11 @@ def keep_mask(keep: np.ndarray, n: int) -> np.ndarray:
     if keep.dtype != np.bool_ or keep.shape != (n,):
         raise ValueError(f"keep has dtype {keep.dtype} and shape {keep.shape}; accepted: bool and ({n},)")
     return keep
+
+
+def every_class_stays(what: str, keep: np.ndarray, data: ImageData) -> None:
+    """Raise an ``EmptyClassError`` if a mask leaves no example of a class that the data have."""
+    labels = data.train_labels
+    if gone := sorted(set(labels) - set(labels[keep])):
+        names = ", ".join(data.classes[k] for k in gone)
+        raise EmptyClassError(f"{what} drops every example of {names}; keep at least one, or training lacks it")

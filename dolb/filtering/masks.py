@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +15,10 @@ from scipy.stats import hypergeom
 
 from dolb import results
 from dolb.data import ImageData
-from dolb.filtering.checks import finite_rows, keep_mask
+from dolb.filtering import decisions
+from dolb.filtering.checks import MaskError, every_class_stays, finite_rows, keep_mask
 
-
-class MaskError(ValueError):
-    """A mask that is not of the data it is to be used with."""
+_SET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # a dash would end the part that figures call the set by
 
 
 def keep_dataset(
@@ -89,10 +90,21 @@ def save_keep(path: str | Path, keep: np.ndarray, data: ImageData, name: str, **
 
 
 def load_keep(path: str | Path, data: ImageData) -> np.ndarray:
-    """Return the mask in a file, or raise a ``MaskError`` if it was made for other data than these."""
+    """Return the mask in a file, or raise a ``MaskError`` if it was made for other data than these.
+
+    The file is one that ``save_keep`` wrote, or the decisions that the page of ``dolb view`` saved.
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no mask {path}; make one with save_keep")
+    if decisions.is_decisions(path):
+        return decisions.load(path, data)
     ds = results.load(path)
+    require_data(ds, data, path)
+    return keep_mask(ds["keep"].values, len(data.train_labels))
+
+
+def require_data(ds: xr.Dataset, data: ImageData, path: str | Path) -> None:
+    """Raise a ``MaskError`` unless a Dataset holds masks that were made for these data."""
     if "keep" not in ds or "data_fingerprint" not in ds:
         raise MaskError(f"{path} holds no mask with the fingerprint of its data; make one with save_keep")
     made_for = {str(value) for value in np.atleast_1d(ds["data_fingerprint"].values)}
@@ -101,7 +113,23 @@ def load_keep(path: str | Path, data: ImageData) -> np.ndarray:
             f"{path} is a mask of other data: {', '.join(sorted(made_for))}, not {data.name} ({data.subset_name}) "
             f"with {data.fingerprint}"
         )
-    return keep_mask(ds["keep"].values, len(data.train_labels))
+
+
+def own_sets(files: Mapping[str, str | Path], data: ImageData) -> dict[str, np.ndarray]:
+    """Return a person's own masks by the name that runs call them, as a sweep takes them.
+
+    ``files`` has a file for ``load_keep`` by the name of each set. To it the runs' name adds a digest of the data and
+    the mask: a changed mask is another set, whose runs have other keys.
+    """
+    found = {}
+    for name, path in files.items():
+        if not _SET_NAME.fullmatch(name):
+            raise ValueError(f"the set {name!r} cannot be called so; accepted: a letter, then letters, digits and _")
+        keep = load_keep(path, data)
+        every_class_stays(str(path), keep, data)
+        digest = hashlib.sha256(data.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()
+        found[f"{name}-{digest[:8]}"] = keep
+    return found
 
 
 class Overlap(NamedTuple):

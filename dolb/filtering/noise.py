@@ -17,13 +17,9 @@ from sklearn.base import BaseEstimator
 from sklearn.cluster import HDBSCAN
 
 from dolb.filtering import density
-from dolb.filtering.checks import class_labels, finite_rows
+from dolb.filtering.checks import EmptyClassError, class_labels, finite_rows
 
 ON_EMPTY_CLASS = ("raise", "keep")
-
-
-class EmptyClassError(ValueError):
-    """A filter would remove every example of a class."""
 
 
 class _ByClass(BaseEstimator, ABC):

@@ -18,8 +18,7 @@ from PIL import Image
 from dolb import results
 from dolb.data import ImageData
 from dolb.filtering import masks
-from dolb.filtering.checks import finite_rows, keep_mask
-from dolb.filtering.noise import EmptyClassError
+from dolb.filtering.checks import every_class_stays, finite_rows, keep_mask
 
 STATE_COLOURS = {"kept": "#8a939e", "dropped": "#d55e00"}
 MOST_IMAGES = 240
@@ -109,10 +108,7 @@ class Review:
 
     def save(self, path: str | Path) -> Path:
         """Write the mask with its map, whole or not at all; one without any example of a class is refused."""
-        labels = self.data.train_labels
-        if gone := sorted(set(labels) - set(labels[self._keep])):
-            names = ", ".join(self.data.classes[k] for k in gone)
-            raise EmptyClassError(f"the review drops every example of {names}; keep at least one, or training lacks it")
+        every_class_stays("the review", self._keep, self.data)
         return masks.save_keep(
             path,
             self._keep,

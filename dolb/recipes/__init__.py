@@ -16,6 +16,7 @@ from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, bat
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
+    data_of,
     features,
     filtered_large_batch,
     filtered_small_batch,
@@ -23,15 +24,16 @@ from dolb.recipes.filtered import (
     masks_of,
     networks,
     noise,
+    of_the_study,
     rate,
     rates_in_words,
 )
 from dolb.recipes.landscape import loss_landscape
 
 __all__ = [
-    "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "ddp_vs_horovod",
-    "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "loss_landscape", "masks", "masks_of",
-    "networks", "noise", "rate", "rates_in_words", "require", "step_timeline",
+    "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "data_of",
+    "ddp_vs_horovod", "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "loss_landscape", "masks",
+    "masks_of", "networks", "noise", "of_the_study", "rate", "rates_in_words", "require", "step_timeline",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")

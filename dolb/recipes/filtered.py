@@ -7,9 +7,11 @@ batch size follows from those two by one rule, ``rate``, and is the same for eve
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dolb.filtering.config import BASELINES, FilterConfig
 from dolb.training.config import RunConfig
@@ -67,6 +69,13 @@ LARGE_SEEDS = {"paper": (4, 8), "demo": (3, 3)}  # below that, and from there on
 SMALL = {"paper": (64, 128, 256), "demo": (128, 256)}
 SMALL_SEEDS = {"paper": (0, 1, 2), "demo": (0, 1, 2)}
 WEIGHT_DECAYS = {"paper": (0.005, 0.01, 0.012, 0.0135), "demo": (0.0005, 0.005)}
+
+
+def data_of(scale: str) -> str:
+    """Return the data set that the experiments on filtering train on at a scale; ``published`` trains on none."""
+    if scale not in STUDIES:
+        raise ValueError(f"scale {scale!r} trains nothing; accepted: {', '.join(reversed(STUDIES))}")
+    return STUDIES[scale].data
 
 
 def rate(scale: str, batch_size: int) -> float:
@@ -166,7 +175,10 @@ def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
 
 
 def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
-    """Return the masks that these runs are trained on or judged over, each after the one that it follows from."""
+    """Return the masks that these runs are trained on or judged over, each after the one that it follows from.
+
+    The network's mask, whose size others have, is always among them; a person's own masks are not.
+    """
     named = {one.subset: one for seed in sorted({run.seed for run in runs}) for one in masks(scale, seed).values()}
     wanted = {name for run in runs for name in run.subsets}
     network = masks(scale)["network"]
@@ -218,21 +230,24 @@ def filtered_small_batch(
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
     kept: tuple[int, int] | None = None,
+    own: Mapping[str, np.ndarray] | None = None,
 ) -> list[RunConfig]:
     """Return runs of one worker with small batches, on full, network filtered and random data, by weight decay.
 
     Every other set is run at the largest of the batch sizes. With ``kept``, how many examples the masks keep and of how
-    many, there are runs at that size that make as many updates as those on full data.
+    many, there are runs at that size that make as many updates as those on full data. ``own`` adds sets that are run
+    like the network filtered one: masks by the name that runs call them, as ``masks.own_sets`` returns.
     """
     largest, study_sets = SMALL[scale][-1], SETS if scale == "paper" else DEMO_SETS
+    added = _own_names(own)
     cells = [
-        _Cell(size, name, seed, {"weight_decay": decay}, size == largest and name in MAIN_SETS)
+        _Cell(size, name, seed, {"weight_decay": decay}, size == largest and name in (*MAIN_SETS, *added))
         for size in batch_sizes or SMALL[scale]
-        for name in sets or (study_sets if size == largest else MAIN_SETS)
+        for name in dict.fromkeys((*(sets or (study_sets if size == largest else MAIN_SETS)), *added))
         for decay in weight_decays or WEIGHT_DECAYS[scale]
         for seed in seeds or SMALL_SEEDS[scale]
     ]
-    return _runs(scale, "filtered-small-batch", cells, epochs, kept)
+    return _runs(scale, "filtered-small-batch", cells, epochs, kept, own)
 
 
 def filtered_large_batch(
@@ -243,20 +258,21 @@ def filtered_large_batch(
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
     kept: tuple[int, int] | None = None,
+    own: Mapping[str, np.ndarray] | None = None,
 ) -> list[RunConfig]:
     """Return runs of eight workers with large batches, on full, network filtered and random data.
 
     With ``kept``, how many examples the masks keep and of how many, each smaller set also has runs that make as many
-    updates as those on full data.
+    updates as those on full data. ``own`` adds sets, as in ``filtered_small_batch``.
     """
     few, many = (tuple(range(count)) for count in LARGE_SEEDS[scale])
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS}, True)
         for size in batch_sizes or LARGE[scale]
-        for name in sets or MAIN_SETS
+        for name in dict.fromkeys((*(sets or MAIN_SETS), *_own_names(own)))
         for seed in seeds or (many if size >= MORE_SEEDS_FROM[scale] else few)
     ]
-    return _runs(scale, "filtered-large-batch", cells, epochs, kept)
+    return _runs(scale, "filtered-large-batch", cells, epochs, kept, own)
 
 
 class _Cell(NamedTuple):
@@ -269,18 +285,39 @@ class _Cell(NamedTuple):
     twice: bool
 
 
+def of_the_study(subset: str) -> bool:
+    """Return whether runs call a set of the study so, all data or a mask of its own, rather than a person's mask."""
+    return subset.split("-")[0] in (*SETS, "none")
+
+
+def _own_names(own: Mapping[str, np.ndarray] | None) -> dict[str, str]:
+    """Return what runs call each of a person's own sets, by its name, which must not be one of the study's."""
+    names = {subset.split("-")[0]: subset for subset in own or {}}
+    if taken := [name for name in names if of_the_study(name)]:
+        raise ValueError(f"the study has a set {taken[0]!r} already; accepted: another name for a mask of your own")
+    return names
+
+
 def _runs(
-    scale: str, slug: str, cells: Sequence[_Cell], epochs: int | None, kept: tuple[int, int] | None
+    scale: str,
+    slug: str,
+    cells: Sequence[_Cell],
+    epochs: int | None,
+    kept: tuple[int, int] | None,
+    own: Mapping[str, np.ndarray] | None,
 ) -> list[RunConfig]:
-    study = STUDIES[scale]
+    study, own = STUDIES[scale], own or {}
+    subsets = {"full": "full", **_own_names(own)}
     found = []
     for cell in cells:
-        if cell.set not in SETS:
-            raise ValueError(f"set {cell.set!r} is not known; accepted: {', '.join(SETS)}")
-        subset = "full" if cell.set == "full" else masks(scale, cell.seed)[cell.set].subset
-        lengths = [epochs or study.epochs]
-        if kept and cell.twice and cell.set != "full":
-            lengths.append(equal_updates(lengths[0], cell.batch_size, *kept))
+        if cell.set not in (*SETS, *subsets):
+            raise ValueError(f"set {cell.set!r} is not known; accepted: {', '.join((*SETS, *list(subsets)[1:]))}")
+        subset = subsets.get(cell.set) or masks(scale, cell.seed)[cell.set].subset
+        lengths, size = [epochs or study.epochs], kept
+        if subset in own:
+            size = int(own[subset].sum()), len(own[subset])
+        if size and cell.twice and cell.set != "full":
+            lengths.append(equal_updates(lengths[0], cell.batch_size, *size))
         for length in lengths:
             more = {"subset": subset, "seed": cell.seed, **cell.more}
             found.append(_run(scale, slug, study.trained, cell.batch_size, epochs=length, **more))

@@ -73,8 +73,8 @@ def narrow(ds: xr.Dataset, sets: Sequence[str] | None = None, **values: Any) -> 
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return the sets once each, in the order in which figures have them."""
-    return sorted(set(names), key=ORDER.index)
+    """Return the sets once each, in the order in which figures have them; sets that are not the study's come last."""
+    return sorted(set(names), key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 
 def within(reported: Sequence[Mapping[str, Any]], table: pd.DataFrame, where: str = "") -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
     parts = []
     for equal in EQUAL:
         frame = runs(ds, equal)
-        others = [name for name in ORDER if name in set(frame["set"]) and name != "network"]
+        others = [name for name in in_order(frame["set"]) if name != "network"]
         parts += [differences(frame, "network", other).assign(equal=equal) for other in others]
     return pd.concat(parts, ignore_index=True)
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from importlib.resources import files
@@ -46,6 +46,7 @@ def show(
     *,
     eps: float | None = None,
     title: str = "Map of the training set",
+    review: Mapping[str, Any] | None = None,
 ) -> Viewer:
     """Return the viewer of a map.
 
@@ -61,6 +62,9 @@ def show(
         Where the slider starts. By default, the radius at which DBSCAN removes what ``keep`` does, if there is one.
     title
         What the map is of, in a few words.
+    review
+        What a file of decisions says of the data. With it points can be lassoed, kept or dropped, and the decisions
+        saved: these entries, ``dropped``, and what the rest follows.
     """
     points = _points(ds)
     names = _class_names(points["label"], classes)
@@ -84,6 +88,7 @@ def show(
         "removedUntil": _base64(removed_until.astype("<u2")),
         "noiseUntil": _base64(points["noise_until"].astype("<f4")) if len(grid) else "",
         "images": _images(ds, images, len(points["x"])),
+        "review": None if review is None else dict(review),
     }
     words = _words(title, names, points["label"], removed, f"eps {grid[start]:g}" if marked else f"the mask {mask}")
     text = _figure(data, words, agree=marked and bool((is_noise == ~points["keep"]).all()))
@@ -227,9 +232,10 @@ def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], *, a
             f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(share)}</td></tr>'
             for name, share in words[1]
         ),
+        review=_asset("review.html") if data["review"] else "",
         data=text,
         library=_asset("scatterplot.js"),
-        maps=_asset("maps.js"),
+        maps=_asset("maps.js") + (_asset("review.js") if data["review"] else ""),
         script=_asset("viewer.js"),
     )
 

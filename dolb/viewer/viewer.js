@@ -101,7 +101,7 @@
     }
 
     // What the controls say, read once for each change of them.
-    const state = { page: 0, shown: [], pointed: -1 };
+    const state = { page: 0, shown: [], removed: [], pointed: -1 };
     function read() {
       const { class: chosen, rule, step, colour } = form.elements;
       Object.assign(state, {
@@ -131,7 +131,8 @@
       const until =
         noiseUntil &&
         (Number.isFinite(noiseUntil[i]) ? `noise below eps ${noiseUntil[i].toPrecision(3)}` : "noise at every eps");
-      return [names[label[i]], `example ${i}`, isRemoved(i) ? "removed" : "kept", ...(until ? [until] : [])];
+      const decided = review?.word(i) ?? (isRemoved(i) ? "removed" : "kept");
+      return [names[label[i]], `example ${i}`, decided, ...(until ? [until] : [])];
     }
 
     // --- Map
@@ -177,18 +178,40 @@
       map = new CanvasMap(plain, x, y, told);
     }
     const surface = find(".dv-map > canvas");
+    const review = data.review && new root.dolbReview.Review({
+      figure,
+      frame,
+      surface,
+      data,
+      map,
+      label,
+      order: byNoise,
+      isRemoved,
+      isVisible: (i) => state.chosen < 0 || label[i] === state.chosen,
+      rule: () => (state.byEps ? { by: "eps", eps: data.eps[state.step] } : { by: "mask", mask: data.mask }),
+      selected: () => {
+        list();
+        draw();
+      },
+      marked: () => {
+        find(".dv-tiles").querySelectorAll("button").forEach(dress);
+        hover(state.pointed);
+        draw();
+      },
+    });
 
     function draw() {
       const colours = COLOURS[theme()],
         { byClass, byEps, chosen, step } = state,
         by = byClass ? "class" : byEps ? "eps" : "mask";
       figure.dataset.theme = theme();
+      figure.style.setProperty("--dv-removed", colours.removed);
       // Few points would be lost as dots, many would cover each other on a small screen.
       const larger = (n > 20000 ? 1 : n > 5000 ? 1.4 : 2) * Math.max(0.5, Math.min(1, frame.clientWidth / 800));
       // A group of points for each step of the slider: moving it changes the looks of groups, and no point.
       const kept = { colour: colours.kept, size: SIZES.kept * larger },
         removed = { colour: colours.removed, size: SIZES.removed * larger };
-      map.draw({
+      const scene = {
         group: groups[by],
         groups: byClass
           ? names.map((_, each) => ({ colour: classColour(each), size: SIZES.class * larger }))
@@ -199,13 +222,11 @@
         visible: chosen < 0 ? null : members[chosen],
         background: toHex(getComputedStyle(frame).backgroundColor),
         ring: colours.ring,
-      });
+      };
+      map.draw(review ? review.looks(scene, byClass, theme()) : scene);
       const entries = byClass
         ? names.map((name, each) => [name, classColour(each)])
-        : [
-            ["kept", colours.kept],
-            ["removed", colours.removed],
-          ];
+        : [["kept", colours.kept], ["removed", colours.removed], ...(review?.legend(theme()) ?? [])];
       find(".dv-legend").replaceChildren(
         ...entries.map(([name, colour]) => {
           const item = document.createElement("li"),
@@ -234,9 +255,8 @@
       const k = state.chosen,
         gone = state.byEps ? goneBy.map((counts) => counts[state.step]) : goneByMask.map((counts) => counts[0]),
         all = gone.reduce((sum, part) => sum + part, 0),
-        list = k < 0 ? byNoise : members[k];
-      state.shown = state.byEps ? list.slice(0, k < 0 ? all : gone[k]) : list.filter((i) => !keep[i]);
-      state.page = 0;
+        inClass = k < 0 ? byNoise : members[k];
+      state.removed = state.byEps ? inClass.slice(0, k < 0 ? all : gone[k]) : inClass.filter((i) => !keep[i]);
       const eps = data.eps.length ? String(data.eps[state.step]) : "";
       form.elements.eps.value = eps;
       form.elements.step.setAttribute("aria-valuetext", `eps ${eps}`);
@@ -248,16 +268,32 @@
       figure.querySelectorAll("tbody td").forEach((cell, each) => {
         cell.textContent = members[each].length ? share(gone[each], members[each].length) : "none";
       });
+      list();
+    }
+
+    // The gallery has what is selected, or what is removed where nothing is.
+    function list() {
+      state.shown = review?.selection.length ? review.selection : state.removed;
+      state.page = 0;
       fillGallery();
+    }
+
+    function dress(tile) {
+      const i = Number(tile.dataset.example);
+      tile.title = lines(i).join("\n");
+      tile.setAttribute("aria-label", lines(i).join(", ") + ": show on the map");
+      review?.dress(tile, i);
     }
 
     function fillGallery() {
       const first = state.page * PER_PAGE,
         here = state.shown.slice(first, first + PER_PAGE);
       const range = here.length ? `${count(first + 1)} to ${count(first + here.length)} of ` : "";
+      const what = state.shown === state.removed ? "Removed" : "Selected";
+      find(".dv-tiles").setAttribute("aria-label", `${what} examples`);
       const without = state.shown.filter((i) => tileOf[i] < 0).length;
       find(".dv-shown").textContent =
-        `Removed: ${range}${count(state.shown.length)}` +
+        `${what}: ${range}${count(state.shown.length)}` +
         (without ? `, ${count(without)} without an image in this page` : "");
       find("[data-page='-1']").disabled = first === 0;
       find("[data-page='1']").disabled = first + PER_PAGE >= state.shown.length;
@@ -267,8 +303,7 @@
             tile = document.createElement("button");
           tile.type = "button";
           tile.dataset.example = i;
-          tile.title = lines(i).join("\n");
-          tile.setAttribute("aria-label", lines(i).join(", ") + ": show on the map");
+          dress(tile);
           tile.append(picture(i) ?? `${i}`);
           item.append(tile);
           return item;
@@ -289,6 +324,7 @@
       hover(-1);
       read();
       answer();
+      review?.narrow();
       draw();
     }
     form.addEventListener("input", changed);
@@ -333,7 +369,7 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
     changed();
-    figure.viewer = { map, state };
+    figure.viewer = { map, state, review };
   }
 
   root.dolbViewer = { build };
