@@ -145,6 +145,7 @@
     constructor(canvas, x, y, told) {
       Object.assign(this, { canvas, x, y, told, kind: "canvas", centre: [0, 0], scale: 1, scene: null, ringed: -1 });
       Object.assign(this, { context: canvas.getContext("2d"), cells: new Cells(x, y), pointed: -1 });
+      this.size = [canvas.clientWidth, canvas.clientHeight]; // asked of the page for each point, it would take a second
       let from = null;
       canvas.addEventListener("pointerdown", (event) => {
         from = [event.offsetX, event.offsetY];
@@ -168,8 +169,8 @@
         "wheel",
         (event) => {
           event.preventDefault();
-          const right = event.offsetX - canvas.clientWidth / 2,
-            up = canvas.clientHeight / 2 - event.offsetY,
+          const right = event.offsetX - this.size[0] / 2,
+            up = this.size[1] / 2 - event.offsetY,
             before = this.unit();
           this.zoom(Math.exp(-event.deltaY / 400));
           const moved = 1 / before - 1 / this.unit(); // what is under the pointer stays there
@@ -180,15 +181,12 @@
     }
 
     unit() {
-      return (this.canvas.clientHeight / 2) * this.scale;
+      return (this.size[1] / 2) * this.scale;
     }
     at(point) {
-      const { canvas, centre } = this,
+      const { centre, size } = this,
         unit = this.unit();
-      return [
-        canvas.clientWidth / 2 + (this.x[point] - centre[0]) * unit,
-        canvas.clientHeight / 2 - (this.y[point] - centre[1]) * unit,
-      ];
+      return [size[0] / 2 + (this.x[point] - centre[0]) * unit, size[1] / 2 - (this.y[point] - centre[1]) * unit];
     }
     point(which) {
       if (which === this.pointed) return;
@@ -196,10 +194,10 @@
       this.told.over(which);
     }
     nearest(left, top) {
-      const { canvas, centre, shown } = this,
+      const { centre, shown, size } = this,
         unit = this.unit(),
-        x = centre[0] + (left - canvas.clientWidth / 2) / unit,
-        y = centre[1] - (top - canvas.clientHeight / 2) / unit;
+        x = centre[0] + (left - size[0] / 2) / unit,
+        y = centre[1] - (top - size[1] / 2) / unit;
       return this.cells.nearest(x, y, 8 / unit, (point) => !shown || shown[point]);
     }
     draw(scene) {
@@ -223,8 +221,7 @@
     paintNow() {
       const { canvas, context, scene, shown, x, y } = this,
         ratio = window.devicePixelRatio || 1,
-        width = Math.max(1, Math.round(canvas.clientWidth * ratio)),
-        height = Math.max(1, Math.round(canvas.clientHeight * ratio));
+        [width, height] = this.size.map((length) => Math.max(1, Math.round(length * ratio)));
       if (canvas.width !== width || canvas.height !== height || !this.picture) {
         Object.assign(canvas, { width, height });
         this.picture = context.createImageData(width, height);
@@ -259,7 +256,8 @@
       this.ringed = point;
       this.paint();
     }
-    resize() {
+    resize(width, height) {
+      this.size = [width, height];
       if (this.scene) this.paint();
     }
     showAll() {

@@ -10,7 +10,7 @@
     light: { keep: "#0067a8", drop: "#8a1f8f" },
     dark: { keep: "#5cb8f5", drop: "#e58be8" },
   };
-  const FADED = 0.7; // how far what is not selected goes over to the background
+  const FADED = 0.6; // how far what is not selected goes over to the background
   const count = (n) => n.toLocaleString("en");
 
   // A colour such as #ff8000, partly another.
@@ -103,7 +103,10 @@
           frame.classList.toggle("dv-lassoing", this.lassoing);
           this.button.lasso.setAttribute("aria-pressed", this.lassoing);
         },
-        view: () => this.select(([x, y]) => x >= 0 && y >= 0 && x <= frame.clientWidth && y <= frame.clientHeight),
+        view: () => {
+          const { clientWidth: width, clientHeight: height } = frame;
+          this.select(([x, y]) => x >= 0 && y >= 0 && x <= width && y <= height);
+        },
         none: () => this.select(() => false),
         keep: () => this.decide(this.selection, KEEP),
         drop: () => this.decide(this.selection, DROP),
@@ -165,12 +168,15 @@
     decide(examples, mark) {
       const changed = examples.filter((i) => this.mark[i] !== mark);
       if (!changed.length) return;
-      this.before.push(changed.map((i) => [i, this.mark[i]]));
+      this.before.push({ changed, marks: changed.map((i) => this.mark[i]) });
       for (const i of changed) this.mark[i] = mark;
       this.after();
     }
     undo() {
-      for (const [i, mark] of this.before.pop() ?? []) this.mark[i] = mark;
+      const { changed, marks } = this.before.pop();
+      changed.forEach((i, k) => {
+        this.mark[i] = marks[k];
+      });
       this.after();
     }
     after() {

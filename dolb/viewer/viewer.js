@@ -190,6 +190,7 @@
       isVisible: (i) => state.chosen < 0 || label[i] === state.chosen,
       rule: () => (state.byEps ? { by: "eps", eps: data.eps[state.step] } : { by: "mask", mask: data.mask }),
       selected: () => {
+        hover(-1);
         list();
         draw();
       },
