@@ -196,6 +196,7 @@ def sweep(
     }
     configs = recipes.configs(slug, scale, **changes)
     if keep:
+        recipes.require_own(slug)
         changes["own"] = _own_sets(keep, configs[0].data, data_dir)
         configs = recipes.configs(slug, scale, **changes)
     done = set(results.RunStore(store).keys())

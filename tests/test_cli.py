@@ -1,5 +1,6 @@
 """The `dolb` command as a user meets it: what it prints, what it writes, and how it fails."""
 
+import json
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 from dolb import data, results, viewer
 from dolb.cli import app
-from dolb.filtering import masks, noise
+from dolb.filtering import decisions, masks, noise
 from dolb.filtering.config import FilterConfig
 
 TINY = ["--batch-sizes", "256", "--lrs", "0.1", "--archs", "smallnet-4", "--epochs", "1"]
@@ -31,7 +32,7 @@ def dolb(*arguments, code=0):
 
 def test_help_lists_every_command_with_a_sentence():
     text = dolb("--help")
-    for command in ("data", "run", "sweep", "publish", "pages", "book", "view"):
+    for command in ("data", "run", "sweep", "publish", "pages", "book", "view", "keep"):
         assert command in text
         assert len(dolb(command, "--help")) > 100
 
@@ -240,6 +241,78 @@ def test_view_serves_the_page_until_it_is_stopped(mapped, tmp_path):
             assert server.wait(timeout=60) == 0
         finally:
             server.kill()
+
+
+@pytest.fixture
+def decided(mapped, tmp_path):
+    """The file of decisions of a review that dropped twenty examples, and the file whose map was viewed."""
+    digits, parts = mapped
+    path = tmp_path / "digits-decisions.json"
+    path.write_text(json.dumps(decisions.header(digits) | {"dropped": list(range(20))}))
+    return path, masks.save_keep(data=digits, name="network", **parts)
+
+
+def test_keep_makes_a_mask_of_decisions_which_can_be_viewed_again(decided, tmp_path):
+    path, viewed = decided
+    target = tmp_path / "mine.nc"
+    assert "20 of 1,437 examples of digits are dropped" in dolb("keep", path, "--map", viewed, "--output", target)
+    keep = masks.load_keep(target, data.load("digits"))
+    assert np.flatnonzero(~keep).tolist() == list(range(20))
+    dolb("view", target, "--output", tmp_path / "page", "--no-open")
+    assert "20 of 1,437" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_decisions_about_other_data_are_refused_and_nothing_is_written(decided, tmp_path):
+    path, _ = decided
+    path.write_text(path.read_text().replace("sha256:", "sha256:0"))
+    assert "other data" in dolb("keep", path, "--output", tmp_path / "mine.nc", code=2)
+    assert not (tmp_path / "mine.nc").exists()
+
+
+OWN = ["--sets", "full", "--batch-sizes", "256", "--seeds", "0", "--epochs", "1"]
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_on_a_mask_of_ones_own_and_another_one_makes_other_runs(decided, tmp_path):
+    path, _ = decided
+    slug, store = "filtered-large-batch", tmp_path / "store"
+    # An epoch of all and one of the rest have six updates either way, so equal epochs and equal updates are one run.
+    dolb("sweep", slug, *OWN, "--keep", f"mine={path}", "--store", store)
+    runs = results.merge(map(results.load, sorted(store.glob("*.nc"))))
+    trained = {
+        str(run["subset"].item()).split("-")[0]: run["training_examples"].item() for _, run in runs.groupby("run")
+    }
+    assert trained == {"full": 1437, "mine": 1437 - 20}
+    assert not (store / "networks").exists()  # no network is trained for masks that nobody asked for
+    assert "2 runs, 2 in" in dolb("sweep", slug, *OWN, "--keep", f"mine={path}", "--store", store, "--dry-run")
+    path.write_text(path.read_text().replace("[0, ", "["))
+    assert "2 runs, 1 in" in dolb("sweep", slug, *OWN, "--keep", f"mine={path}", "--store", store, "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("slug", "keep", "expected"),
+    [
+        ("filtered-large-batch", "mine", "accepted: NAME=FILE"),
+        ("filtered-large-batch", "mine=none.json", "there is no mask none.json"),
+        ("filtered-large-batch", "random={path}", "the study has a set 'random' already"),
+        ("filtered-large-batch", "my-set={path}", "accepted: a letter, then letters, digits and _"),
+        ("batch-size", "mine={path}", "accepted: filtered-small-batch, filtered-large-batch"),
+    ],
+)
+def test_a_mask_that_a_sweep_cannot_take_is_a_clear_error(decided, tmp_path, slug, keep, expected):
+    arguments = ["--keep", keep.format(path=decided[0]), "--store", tmp_path / "store", "--dry-run"]
+    assert expected in dolb("sweep", slug, *arguments, code=2)
+
+
+def test_runs_on_a_mask_of_ones_own_are_not_published(tmp_path, monkeypatch):
+    for folder in ("notebooks", "results"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
+    monkeypatch.chdir(tmp_path)
+    store = results.RunStore(tmp_path / "store")
+    for subset in ("full", "mine-0a1b2c3d"):
+        store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18", subset=subset))
+    assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
 
 
 @pytest.mark.parametrize("case", ["absent", "not a result", "no map", "other data", "unknown data"])

@@ -112,3 +112,10 @@ def test_gains_and_best_sets_can_be_drawn():
 def test_equal_epochs_or_updates_are_chosen_under_the_chart():
     params = figures.accuracy_by_set(CELLS).to_dict()["params"]
     assert {"input": "radio", "options": ["epochs", "updates"], "name": "equal "} in [one.get("bind") for one in params]
+
+
+def test_a_set_of_ones_own_has_a_colour_and_a_place_in_the_legend():
+    own = pd.concat([CELLS, CELLS[CELLS["set"] == "network"].assign(set="mine")])
+    scale = figures.accuracy_by_set(own).to_dict()["layer"][0]["encoding"]["color"]["scale"]
+    assert scale["domain"] == ["full", "network", "mine"]
+    assert len(set(scale["range"])) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dolb import claims, recipes
@@ -147,3 +148,36 @@ def test_a_filter_that_needs_a_size_is_refused_without_one():
         FilterConfig(filter="random")
     with pytest.raises(ValueError, match="filter 'dbscann' is not known; accepted: none, dbscan"):
         FilterConfig(filter="dbscann")
+
+
+def test_a_set_of_ones_own_is_run_beside_the_others_and_like_the_network_filtered_one():
+    own = {"mine-0a1b2c3d": np.arange(1437) >= 137}  # keeps 1,300
+    for slug in (SMALL, LARGE):
+        with_own = recipes.configs(slug, "demo", own=own, kept=(1300, 1437))
+        without = recipes.configs(slug, "demo", kept=(1300, 1437))
+        more = {run.key for run in with_own} - {run.key for run in without}
+        mine = [run for run in with_own if run.key in more]
+        assert {run.subset for run in mine} == set(own)
+        network = recipes.masks("demo")["network"].subset
+        assert {replace(run, subset=network).key for run in mine} == {r.key for r in without if r.subset == network}
+
+
+def test_a_set_of_ones_own_has_equal_updates_by_its_own_size():
+    own = {"mine-0a1b2c3d": np.arange(1437) >= 700}
+    runs = recipes.configs(LARGE, "demo", sets=["mine"], batch_sizes=[256], seeds=[0], epochs=6, own=own)
+    assert {run.epochs for run in runs} == {6, equal_updates(6, 256, 737, 1437)} == {6, 12}
+
+
+def test_a_set_of_ones_own_cannot_take_the_name_of_the_studys():
+    with pytest.raises(ValueError, match="the study has a set 'network' already"):
+        recipes.configs(SMALL, "demo", own={"network-0a1b2c3d": np.ones(1437, dtype=bool)})
+
+
+def test_what_is_published_has_no_set_of_ones_own():
+    assert recipes.of_the_study("full")
+    assert all(
+        recipes.of_the_study(mask.subset) for slug in ("features", "noise") for mask in recipes.configs(slug, "paper")
+    )
+    assert not recipes.of_the_study("mine-0a1b2c3d")
+    with pytest.raises(ValueError, match="scale 'published' trains nothing; accepted: demo, paper"):
+        recipes.data_of("published")

@@ -128,3 +128,12 @@ def test_each_set_has_its_size_in_the_order_of_the_figures(ds):
 def test_gains_in_words_have_their_intervals(ds):
     words = study.gains_in_words(study.against_network(ds).query("equal == 'epochs'"))
     assert "over full +2.00 (-0.48 to +4.48) at 100" in words
+
+
+def test_a_set_of_ones_own_is_compared_too_and_comes_last(ds):
+    own = [run("mine-0a1b2c3d", 0.75 + seed / 100, seed=seed) for seed in range(3)]
+    table = study.against_network(results.merge([ds, *own]))
+    gain = table[(table["other"] == "mine") & (table["equal"] == "epochs")]
+    # 0.82, 0.83, 0.84 on network filtered data, less 0.75, 0.76, 0.77
+    assert gain["difference"].item() == pytest.approx(0.07)
+    assert study.in_order(["mine", "random", "full"]) == ["full", "random", "mine"]

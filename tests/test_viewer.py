@@ -218,3 +218,11 @@ def test_the_bundle_carries_the_licence_of_every_package_in_it(repo_root):
         if name and "esbuild" not in name:
             assert package["license"] in ("MIT", "ISC")
             assert f"{name.rpartition('node_modules/')[2]} {package['version']} ({package['license']})" in bundle
+
+
+def test_only_a_page_that_is_told_of_the_data_can_be_reviewed_on(made):
+    plain, reviewed = viewer.show(made), viewer.show(made, review={"data": "made", "data_fingerprint": "sha256:0"})
+    for part in ("class Review", 'data-review="drop"'):
+        assert part in reviewed.html
+        assert part not in plain.html
+    assert page_data(reviewed)["review"] == {"data": "made", "data_fingerprint": "sha256:0"}

@@ -23,7 +23,7 @@ _OWN = ["#8C510A", "#BF812D", "#543005"]
 
 
 def set_colour(names: Iterable[str], field: str = "set", title: str = "training set (click)") -> alt.Color:
-    """Return the colour of each training set, with a legend to click; a reader's own sets come last, in browns."""
+    """Return the colour of each training set, with a legend to click; a person's own sets come last, in browns."""
     own = sorted(set(names) - set(SETS))
     colours = {name: _COLOUR[name] for name in SETS if name in set(names)}
     colours |= {name: _OWN[k % len(_OWN)] for k, name in enumerate(own)}

@@ -9,6 +9,7 @@ those of communication lists of measurements.
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,8 @@ from dolb.recipes.landscape import loss_landscape
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "data_of",
     "ddp_vs_horovod", "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "loss_landscape", "masks",
-    "masks_of", "networks", "noise", "of_the_study", "rate", "rates_in_words", "require", "step_timeline",
+    "masks_of", "networks", "noise", "of_the_study", "rate", "rates_in_words", "require", "require_own",
+    "step_timeline",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -59,6 +61,13 @@ def require(slug: str) -> Callable[..., list[Any]]:
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(f"experiment {slug!r} is not known{hint}; accepted: {', '.join(RECIPES)}")
     return RECIPES[slug]
+
+
+def require_own(slug: str) -> None:
+    """Raise a ``ValueError`` unless an experiment can train on masks of a person's own."""
+    able = [name for name, recipe in RECIPES.items() if "own" in inspect.signature(recipe).parameters]
+    if slug not in able:
+        raise ValueError(f"{slug} does not train on masks of your own; accepted: {', '.join(able)}")
 
 
 def configs(slug: str, scale: str, **changes: object) -> list[Any]:

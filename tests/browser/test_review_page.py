@@ -1,4 +1,4 @@
-"""A person reviews on the page of `dolb view`: lassoes points, keeps or drops them, and saves what Python then reads."""
+"""A person reviews on the page of `dolb view`: lassoes points, keeps or drops them, saves what Python reads."""
 
 import json
 import re

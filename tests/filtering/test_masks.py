@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from dolb import data, results
-from dolb.filtering import masks
+from dolb.filtering import checks, masks
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +122,28 @@ def test_masks_that_remove_nothing_agree():
 def test_masks_of_different_length_cannot_be_compared():
     with pytest.raises(ValueError, match=r"keep has dtype bool and shape \(4,\); accepted: bool and \(5,\)"):
         masks.overlap(np.ones(5, dtype=bool), np.ones(4, dtype=bool))
+
+
+def test_a_set_of_ones_own_is_called_by_its_name_and_its_mask(digits, keep, tmp_path):
+    path = masks.save_keep(tmp_path / "keep.nc", keep, digits, "reviewed")
+    (name, mask), *_ = masks.own_sets({"mine": path}, digits).items()
+    np.testing.assert_array_equal(mask, keep)
+    assert name.startswith("mine-")
+    assert masks.own_sets({"mine": path}, digits).keys() == {name}
+    changed = keep.copy()
+    changed[0] = not changed[0]
+    other = masks.own_sets({"mine": masks.save_keep(tmp_path / "other.nc", changed, digits, "reviewed")}, digits)
+    assert name not in other
+
+
+@pytest.mark.parametrize("name", ["", "my-set", "a b", "1st"])
+def test_a_set_whose_name_runs_cannot_carry_is_refused(digits, keep, tmp_path, name):
+    path = masks.save_keep(tmp_path / "keep.nc", keep, digits, "reviewed")
+    with pytest.raises(ValueError, match="accepted: a letter, then letters, digits and _"):
+        masks.own_sets({name: path}, digits)
+
+
+def test_a_set_without_any_example_of_a_class_is_refused(digits, tmp_path):
+    path = masks.save_keep(tmp_path / "keep.nc", digits.train_labels != 7, digits, "reviewed")
+    with pytest.raises(checks.EmptyClassError, match="every example of 7"):
+        masks.own_sets({"mine": path}, digits)
