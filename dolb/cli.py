@@ -362,9 +362,9 @@ def view(
 ) -> None:
     """Show a map with its images, what is removed at which eps, and keep or drop examples, on one page.
 
-    Drag with Shift around points, or with the Lasso button on, to see their images; then Keep or Drop them. What is not
-    marked stays as the mask, or DBSCAN at the slider's eps, has it. Save downloads the decisions as a small file, for
-    `dolb sweep --keep NAME=FILE` or `dolb keep`.
+    Drag around points with Shift held, or with Lasso on, to see their images.
+    Keep or Drop marks them; the rest stays as the mask or the slider has it.
+    Save downloads the decisions, for `dolb sweep --keep` and `dolb keep`.
     """
     folder = output or Path(tempfile.mkdtemp(prefix="dolb-view-"))
     page = map_pages.write(file, folder, data, data_dir)
