@@ -356,6 +356,7 @@ def view(
     file: Annotated[Path, typer.Argument(help="A mask saved with its map, or results that hold one.")],
     data: Annotated[str | None, typer.Option(help="The data set.  [default: the one the file names]")] = None,
     data_dir: DataDir = None,
+    images: Annotated[int, typer.Option(help="How many kept examples have their image in the page.")] = 5000,
     output: Annotated[Path | None, typer.Option(help="Folder for the page.  [default: a temporary one]")] = None,
     port: Annotated[int | None, typer.Option(help="Serve the page here until Ctrl-C; 0 takes a free port.")] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser, or only say where.")] = True,
@@ -367,7 +368,7 @@ def view(
     Save downloads the decisions, for `dolb sweep --keep` and `dolb keep`.
     """
     folder = output or Path(tempfile.mkdtemp(prefix="dolb-view-"))
-    page = map_pages.write(file, folder, data, data_dir)
+    page = map_pages.write(file, folder, data, data_dir, images)
     typer.echo(f"wrote {page}")
     if port is not None:
         map_pages.serve(folder, port, typer.echo, open_page)

@@ -31,17 +31,18 @@ def load_map(file: Path) -> xr.Dataset:
     return noise.reference(ds) if ds["keep"].ndim > 1 else ds
 
 
-def write(file: Path, folder: Path, data: str | None = None, data_dir: Path | None = None) -> Path:
+def write(file: Path, folder: Path, data: str | None = None, data_dir: Path | None = None, others: int = 5000) -> Path:
     """Write the page of a map with its images, on which points can be marked and the decisions saved; return its path.
 
-    ``data`` names the data set; by default the file does.
+    ``data`` names the data set; by default the file does. The page holds the images of all that the mask removes and of
+    so many ``others``.
     """
     ds = load_map(file)
     name = data or next(iter(map(str, ds["data"].values.reshape(-1))) if "data" in ds else iter(()), None)
     if name is None:
         raise ValueError(f"{file} does not say what it is of; name the data set with --data")
     images = datasets.load(name, data_dir)
-    sheet = viewer.thumbnails_of(ds, images.train_images, images.fingerprint)
+    sheet = viewer.thumbnails_of(ds, images.train_images, images.fingerprint, others)
     title = f"Map of {images.name}"
     shown = viewer.show(ds, sheet, images.classes, title=title, review=decisions.header(images))
     return viewer.write_page(shown, folder, title)

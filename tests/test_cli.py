@@ -1,5 +1,6 @@
 """The `dolb` command as a user meets it: what it prints, what it writes, and how it fails."""
 
+import base64
 import json
 import os
 import re
@@ -210,6 +211,18 @@ def test_view_writes_a_page_with_the_map_and_every_removed_image(mapped, tmp_pat
     assert str(page) in text
     removed = int((~parts["keep"]).sum())
     assert f"{removed:,} of 1,437" in page.read_text()
+
+
+def test_view_holds_as_many_images_of_kept_examples_as_asked(mapped, tmp_path):
+    digits, parts = mapped
+    path = masks.save_keep(data=digits, name="network", **parts)
+    sizes = []
+    for count in (10, 1000):
+        dolb("view", path, "--output", tmp_path / str(count), "--no-open", "--images", count)
+        text = re.search(r'"examples":"([^"]*)"', (tmp_path / str(count) / "index.html").read_text())[1]
+        sizes.append(len(base64.b64decode(text)) // 4)  # four bytes for the number of an example
+    removed = int((~parts["keep"]).sum())
+    assert sizes == [removed + 10, removed + 1000]
 
 
 @pytest.mark.slow

@@ -178,15 +178,8 @@
       map = new CanvasMap(plain, x, y, told);
     }
     const surface = find(".dv-map > canvas");
-    const review = data.review && new root.dolbReview.Review({
-      figure,
-      frame,
-      surface,
-      data,
-      map,
-      label,
-      order: byNoise,
-      isRemoved,
+    const toReview = {
+      ...{ figure, frame, surface, data, map, label, isRemoved, order: byNoise },
       isVisible: (i) => state.chosen < 0 || label[i] === state.chosen,
       rule: () => (state.byEps ? { by: "eps", eps: data.eps[state.step] } : { by: "mask", mask: data.mask }),
       selected: () => {
@@ -199,7 +192,8 @@
         hover(state.pointed);
         draw();
       },
-    });
+    };
+    const review = data.review && new root.dolbReview.Review(toReview);
 
     function draw() {
       const colours = COLOURS[theme()],
