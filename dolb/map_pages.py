@@ -14,7 +14,7 @@ import xarray as xr
 
 from dolb import data as datasets
 from dolb import results, viewer
-from dolb.filtering import decisions
+from dolb.filtering import decisions, masks
 from dolb.summary import noise
 
 
@@ -50,8 +50,6 @@ def write(file: Path, folder: Path, data: str | None = None, data_dir: Path | No
 
 def keep(file: Path, target: Path, name: str, on_map: Path | None = None, data_dir: Path | None = None) -> str:
     """Make the decisions of a page a mask with the map of another file, if one is named, and say what it drops."""
-    from dolb.filtering import masks  # late, so that `dolb view` does not wait for torch
-
     data = datasets.load(decisions.data_of(file), data_dir)
     mask = decisions.load(file, data)
     more: dict[str, np.ndarray] = {}
