@@ -15,6 +15,7 @@ from dolb.data import ImageData
 from dolb.training import engine, schedule
 from dolb.training.config import RunConfig
 from dolb.training.device import DeviceError
+from dolb.training.run import dealt
 
 SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
 
@@ -200,6 +201,25 @@ def test_a_run_that_diverges_is_a_result_with_nothing_after(digits, tmp_path):
     back = results.load(results.save(ds, tmp_path / "wild.nc"))
     assert back["diverged"].item() is True
     assert not engine.train(config(), digits)["diverged"].item()
+
+
+@pytest.mark.parametrize(
+    ("examples", "size", "batches"),
+    [
+        (200, 50, [(50, 4)]),
+        (200, 64, [(64, 3), (8, 1)]),
+        (200, 199, [(200, 1)]),
+        (193, 64, [(64, 2), (65, 1)]),
+        (65, 64, [(65, 1)]),
+    ],
+)
+def test_a_rest_of_one_example_joins_the_last_batch(examples, size, batches):
+    assert dealt(examples, size) == batches
+
+
+def test_a_run_whose_data_leave_a_rest_of_one_trains(digits):
+    ds = engine.train(config(batch_size=199), digits)  # of 200: by itself, the last would have nothing to vary over
+    assert np.isfinite(ds["train_loss"].values).all()
 
 
 # What is refused
