@@ -128,3 +128,11 @@ def test_each_set_has_its_size_in_the_order_of_the_figures(ds):
 def test_gains_in_words_have_their_intervals(ds):
     words = study.gains_in_words(study.against_network(ds).query("equal == 'epochs'"))
     assert "over full +2.00 (-0.48 to +4.48) at 100" in words
+
+
+def test_the_last_batch_of_an_epoch_is_told_for_full_and_filtered_data():
+    runs = [run(name, 0.8, batch_size=size) for name in ("full", "network-a-1") for size in (300, 400)]
+    told = study.rests_in_words(results.merge(runs))
+    # 1000 = 3 x 300 + 100 = 2 x 400 + 200; 800 = 2 x 300 + 200 = 2 x 400, whose last batch is a full one.
+    assert told == "batch 300: 100 and 200 images; batch 400: 200 and 400 images"
+    assert study.rests_in_words(results.merge(runs[:2])) == "not run with both"
