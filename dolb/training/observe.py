@@ -80,7 +80,7 @@ class _WatchedRun(engine.Run):
 
 def networks(
     configs: Sequence[RunConfig],
-    data: ImageData,
+    data: ImageData | engine.DataOf,
     *,
     device: str = "auto",
     at_once: int | None = None,
@@ -89,7 +89,7 @@ def networks(
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
 ) -> Iterator[Observed]:
-    """Train runs on all of ``data``, several at a time, as in ``engine.train_many``; yield each with its network.
+    """Train runs, several at a time, as in ``engine.train_many``, and yield each with its network.
 
     Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. The
     network of a run that diverged has no weights.
@@ -111,8 +111,9 @@ def networks(
         for config, result in engine.train_many(ordered, data, where, **how):
             if result is not None:
                 kept = weights.pop(config.key, {}) if not result["diverged"].item() else {}
-                right = np.empty((0, len(data.train_labels)), dtype=bool)
-                says = np.empty((0, len(data.train_labels), data.num_classes), dtype=np.float32)
+                own = data if isinstance(data, ImageData) else data(config)
+                right = np.empty((0, len(own.train_labels)), dtype=bool)
+                says = np.empty((0, len(own.train_labels), own.num_classes), dtype=np.float32)
                 yield Observed(config, result, kept, right, says)
 
 

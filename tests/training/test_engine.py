@@ -222,6 +222,24 @@ def test_a_run_whose_data_leave_a_rest_of_one_trains(digits):
     assert np.isfinite(ds["train_loss"].values).all()
 
 
+def test_runs_on_different_sets_share_a_device_and_equal_the_same_runs_alone(digits, monkeypatch):
+    moved: list[str] = []
+
+    def moving(data, device, real=engine.on_device):
+        moved.append(data.subset_name)
+        return real(data, device)
+
+    monkeypatch.setattr(engine, "on_device", moving)
+    sets = {name: digits.subset(np.arange(200) % 4 != k, name) for k, name in enumerate(("a", "b"))}
+    runs = [config(subset=name, seed=seed) for name in sets for seed in range(2)]
+    packed = dict(engine.train_many(runs, lambda run: sets[run.subset], torch.device("cpu"), at_once=4))
+    assert sorted(moved) == ["a", "b"]  # once each: runs of one set share its images
+    for run in runs:
+        alone = engine.train(run, sets[run.subset])
+        np.testing.assert_array_equal(packed[run]["train_loss"], alone["train_loss"])
+        assert packed[run]["data_fingerprint"].item() == sets[run.subset].fingerprint
+
+
 # What is refused
 
 
