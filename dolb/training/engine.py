@@ -73,9 +73,10 @@ class _Pack:
         memory_limit: float,
         cap: Callable[[float], None],
         paused: PausedRuns | None,
+        make: Callable[..., Run],
     ):
         self.waiting, self.data_of, self.device, self.step, self.at_once = iter(configs), data_of, device, step, at_once
-        self.limit, self.cap, self.paused = memory_limit, cap, paused
+        self.limit, self.cap, self.paused, self.make = memory_limit, cap, paused, make
         self.images: dict[int, tuple[DeviceImages, DeviceImages]] = {}  # by the identity of the data
         self.active: list[tuple[Run, Iterator[int | None]]] = []
         self.next: RunConfig | None = None
@@ -132,7 +133,7 @@ class _Pack:
         need = packing.predicted_need(config, self.measured)
         self.cap(self.limit)
         try:
-            run = Run(config, data, *images, self.device, self.step)
+            run = self.make(config, data, *images, self.device, self.step)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -183,6 +184,7 @@ def train_many(
     paused: PausedRuns | None = None,
     watch: Watcher = lambda run, epoch: None,
     stop: Callable[[], bool] = lambda: False,
+    make: Callable[..., Run] = Run,
 ) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
     """Train runs on one device, several at a time, and yield each as it ends.
 
@@ -194,6 +196,7 @@ def train_many(
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
     ``paused`` keeps where those are, and lets a run that it knows go on from there.
+    ``make`` makes a run of what `Run` takes.
     """
     step = fastest_step(device) if step is None else step
     if step not in STEPS or (step == "graph" and device.type == "cpu"):
@@ -204,7 +207,7 @@ def train_many(
     limit = limit if memory_limit is None else min(limit, memory_limit)
     with memory_cap(device) as cap:
         data_of = (lambda _: data) if isinstance(data, ImageData) else data
-        pack = _Pack(configs, data_of, device, step, at_once, limit, cap, paused)
+        pack = _Pack(configs, data_of, device, step, at_once, limit, cap, paused, make)
         while True:
             pack.fill(stop)
             if not pack.active:
