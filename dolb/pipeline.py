@@ -1,8 +1,9 @@
 """Maps and masks, made whole: train the network, extract features, place them on the map, filter.
 
 Training and filtering are rooms that do not know each other; here one is handed what the other made. Everything that
-takes long is kept in the store and found there again: networks and what they say of the examples by the key of their
-run, maps by what they are of, masks by their own key. So the work can be stopped at any time and taken up again.
+takes long is kept in the store and found there again: networks, the principal components of their features, and what
+they say of the examples by the key of their run, maps by what they are of, masks by their own key. So the work can be
+stopped at any time and taken up again, on another machine too: for more maps the components suffice, without weights.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dolb import models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
 from dolb.filtering.config import ON_THE_MAP, FilterConfig
-from dolb.filtering.embedding import TSNEMap
+from dolb.filtering.embedding import TSNEMap, principal_components
 from dolb.training import observe
 from dolb.training.config import RunConfig
 from dolb.training.device import device_name, resolve_device
@@ -146,8 +147,9 @@ class _Workshop:
             and config.within == self.within
             and config.filter in FROM_FEATURES
             and not self.runs.path(config.key).exists()
+            and not self._ready(config)
         )
-        lacking = [self.networks[key] for key in needed if not (self.folder / key / "run.nc").is_file()]
+        lacking = [self.networks[key] for key in needed]
         if not lacking:
             return
         paused = PausedRuns(self.folder / "paused")
@@ -158,6 +160,12 @@ class _Workshop:
             extraction.save_network(got.network(self.data), folder / "weights.pt")
             results.save(got.result, folder / "run.nc")  # the last: with it the network is whole
             paused.drop(got.config.key)
+
+    def _ready(self, config: FilterConfig) -> bool:
+        """Return whether the store has what the map or mask needs of its network."""
+        folder = self.folder / config.trained_by
+        placed = config.filter != "neighbours" and self._components_path(config).is_file()
+        return (folder / "run.nc").is_file() and (placed or (folder / "weights.pt").is_file())
 
     def made(self, config: FilterConfig) -> xr.Dataset:
         """Make a map or a mask, save it, and return it.
@@ -260,6 +268,7 @@ class _Workshop:
         )  # fmt: skip
 
         def fit() -> dict[str, np.ndarray]:
+            components = self._components(config)
             begun = time.perf_counter()
             mapping = TSNEMap(
                 perplexity=config.perplexity,
@@ -267,17 +276,34 @@ class _Workshop:
                 random_state=config.map_seed,
                 progress=self.progress,
             )
-            made = {"train": mapping.fit_transform(self._extract(config, "train"))}
-            made["seconds"] = np.array(time.perf_counter() - begun)
+            made = {"train": mapping.fit_transform(components["train"])}
+            made["seconds"] = time.perf_counter() - begun + components["seconds"]
             if config.filter == "none":
-                made["test"] = mapping.transform(self._extract(config, "test"))
+                made["test"] = mapping.transform(components["test"])
             return made
 
         needed = ("train", "test") if config.filter == "none" else ("train",)
         return self._stored(f"map-{plain.key}.npz", fit, needed)
 
+    def _components(self, config: FilterConfig) -> dict[str, np.ndarray]:
+        """Return the principal components of the features of both splits, all that a map needs of a network."""
+
+        def reduce() -> dict[str, np.ndarray]:
+            begun = time.perf_counter()
+            features = self._extract(config, "train")
+            pca = principal_components(features, TSNEMap().n_components)
+            made = {"train": pca.transform(features).astype(np.float32)}
+            made["seconds"] = np.array(time.perf_counter() - begun)
+            del features  # before there are others: these may be large
+            return {**made, "test": pca.transform(self._extract(config, "test")).astype(np.float32)}
+
+        return self._stored(self._components_path(config).name, reduce, ("train", "test", "seconds"))
+
+    def _components_path(self, config: FilterConfig) -> Path:
+        return self.folder / f"components-{config.trained_by or f'{config.weights}-{config.arch}'}.npz"
+
     def _extract(self, config: FilterConfig, split: str) -> np.ndarray:
-        """Return the features of a split; those last extracted stay in memory, for maps by several seeds."""
+        """Return the features of a split; those last extracted stay in memory for whoever needs them next."""
         which = (config.weights, config.trained_by or config.arch, split)
         if self._features is None or self._features[0] != which:
             self._features = None  # before there are others: these may be large

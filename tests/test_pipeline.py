@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -89,6 +90,24 @@ def test_a_second_filter_uses_the_network_and_the_map_that_are_there(made, store
     both = make([MASK, replace(MASK, filter="hdbscan")], store)
     assert {path.name for path in store.rglob("map-*.npz")} | {path.name for path in store.rglob("weights.pt")} == kept
     assert both.sizes["run"] == 2
+
+
+def test_another_map_needs_the_components_and_not_the_weights(made, store, tmp_path):
+    """What is moved to another machine may leave the weights behind, which are most of the bytes."""
+    moved = shutil.copytree(store, tmp_path / "moved", ignore=shutil.ignore_patterns("weights.pt", "map-*"))
+    other = replace(MASK, map_seed=5)
+    there, here = (make([MASK, other], folder)["keep"].values for folder in (moved, store))
+    assert np.array_equal(there, here)
+    assert not list(moved.rglob("weights.pt"))
+
+
+def test_features_need_the_weights_so_a_network_without_them_is_trained_again(made, store, tmp_path):
+    moved = shutil.copytree(store, tmp_path / "moved", ignore=shutil.ignore_patterns("weights.pt"))
+    outliers = next(one for one in OTHERS if one.filter == "neighbours")
+    (moved / f"{outliers.key}.nc").unlink()
+    again = make([MASK, outliers], moved)["keep"].values
+    assert np.array_equal(again[1], made["keep"].values[1 + OTHERS.index(outliers)])
+    assert list(moved.rglob("weights.pt"))
 
 
 def test_a_map_alone_has_training_and_test_set(store):

@@ -137,3 +137,11 @@ def test_a_set_of_ones_own_is_compared_too_and_comes_last(ds):
     # 0.82, 0.83, 0.84 on network filtered data, less 0.75, 0.76, 0.77
     assert gain["difference"].item() == pytest.approx(0.07)
     assert study.in_order(["mine", "random", "full"]) == ["full", "random", "mine"]
+
+
+def test_the_last_batch_of_an_epoch_is_told_for_full_and_filtered_data():
+    runs = [run(name, 0.8, batch_size=size) for name in ("full", "network-a-1") for size in (300, 400)]
+    told = study.rests_in_words(results.merge(runs))
+    # 1000 = 3 x 300 + 100 = 2 x 400 + 200; 800 = 2 x 300 + 200 = 2 x 400, whose last batch is a full one.
+    assert told == "batch 300: 100 and 200 images; batch 400: 200 and 400 images"
+    assert study.rests_in_words(results.merge(runs[:2])) == "not run with both"

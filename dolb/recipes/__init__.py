@@ -28,14 +28,16 @@ from dolb.recipes.filtered import (
     of_the_study,
     rate,
     rates_in_words,
+    tuned,
 )
 from dolb.recipes.landscape import loss_landscape
+from dolb.recipes.tuning import tuning
 
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "data_of",
     "ddp_vs_horovod", "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "loss_landscape", "masks",
     "masks_of", "networks", "noise", "of_the_study", "rate", "rates_in_words", "require", "require_own",
-    "step_timeline",
+    "step_timeline", "tuned", "tuning",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -45,6 +47,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
     "features": features,
     "noise": noise,
+    "tuning": tuning,
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
     "loss-landscape": loss_landscape,

@@ -1,7 +1,8 @@
 """Maps, masks, and the runs on what the masks keep: features, noise, and training with small and large batches.
 
-The recipe of training was tuned once, on all of the data, at a small and at a large batch; the rate of every other
-batch size follows from those two by one rule, ``rate``, and is the same for every set.
+The recipe of training was tuned once, on all of the data, at a small and at a large batch, so that it comes near the
+paper's accuracies there (``tuning`` shows what was tried); the rate of every other batch size follows from those two by
+one rule, ``rate``, and is the same for every set.
 """
 
 from __future__ import annotations
@@ -85,13 +86,18 @@ def rate(scale: str, batch_size: int) -> float:
     return float(f"{low * (batch_size / small) ** exponent:.3g}")
 
 
+def tuned(scale: str) -> dict[int, float]:
+    """Return the rates that were taken, by the batch size at which they were tuned."""
+    return dict(STUDIES["demo" if scale == "demo" else "paper"].tuned)
+
+
 def rates_in_words(runs: Sequence[RunConfig]) -> str:
     """Say which rate each batch size has."""
     rates = {run.batch_size: run.lr for run in runs}
     return ", ".join(f"{lr:g} at batch {size:,}" for size, lr in sorted(rates.items()))
 
 
-def _run(
+def tuned_run(
     scale: str, experiment: str, arch: str, batch_size: int, *, epochs: int | None = None, **more: object
 ) -> RunConfig:
     """Return one run of the tuned recipe; with other epochs than the study's, warmup and decay are stretched alike."""
@@ -115,7 +121,7 @@ def _run(
 
 def _extractor(scale: str, arch: str, seed: int) -> RunConfig:
     """Return the run that trains an extractor, at the smaller of the tuned batch sizes."""
-    return _run(scale, "extractor", arch, STUDIES[scale].tuned[0][0], seed=seed)
+    return tuned_run(scale, "extractor", arch, STUDIES[scale].tuned[0][0], seed=seed)
 
 
 def _again(scale: str) -> RunConfig:
@@ -210,7 +216,7 @@ def noise(scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int
         for seed in seeds or study.train_seeds
         for map_seed in study.map_seeds
     ]
-    if study.pretrained:
+    if study.pretrained and archs is None and seeds is None:
         grid += [_map(scale, "noise", first, weights="imagenet", map_seed=map_seed) for map_seed in study.map_seeds]
     one = _map(scale, "noise", first)
     others = [replace(one, perplexity=value) for value in study.perplexities]
@@ -316,11 +322,11 @@ def _runs(
         lengths, size = [epochs or study.epochs], kept
         if subset in own:
             size = int(own[subset].sum()), len(own[subset])
-        if size and cell.twice and cell.set != "full":
+        if size and cell.twice and cell.set not in ("full", "recursive"):  # which has another size than the masks
             lengths.append(equal_updates(lengths[0], cell.batch_size, *size))
         for length in lengths:
             more = {"subset": subset, "seed": cell.seed, **cell.more}
-            found.append(_run(scale, slug, study.trained, cell.batch_size, epochs=length, **more))
+            found.append(tuned_run(scale, slug, study.trained, cell.batch_size, epochs=length, **more))
     return list({one.key: one for one in found}.values())
 
 

@@ -55,6 +55,20 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
+def rests_in_words(ds: xr.Dataset) -> str:
+    """Say how many images the last batch of an epoch has, by batch size: of the full set, and of the filtered ones."""
+    frame = runs(ds)
+    frame = frame[frame["set"].isin(("full", "network"))]
+    frame = frame.assign(rest=frame["training_examples"] % frame["batch_size"])
+    frame["rest"] = frame["rest"].where(frame["rest"] > 0, frame["batch_size"])
+    by_set = frame.pivot_table(index="batch_size", columns="set", values="rest", aggfunc="first").dropna()
+    if by_set.empty or len(by_set.columns) < 2:
+        return "not run with both"
+    return "; ".join(
+        f"batch {row.Index:,}: {row.full:,.0f} and {row.network:,.0f} images" for row in by_set.itertuples()
+    )
+
+
 def sizes(ds: xr.Dataset) -> dict[str, int]:
     """Return how many images each set has, in the order in which figures have the sets."""
     found = runs(ds).groupby("set")["training_examples"].min()

@@ -66,17 +66,18 @@ class _Pack:
     def __init__(
         self,
         configs: Iterable[RunConfig],
-        data: ImageData,
+        data_of: DataOf,
         device: torch.device,
         step: str,
         at_once: int | None,
         memory_limit: float,
         cap: Callable[[float], None],
         paused: PausedRuns | None,
+        make: Callable[..., Run],
     ):
-        self.waiting, self.data, self.device, self.step, self.at_once = iter(configs), data, device, step, at_once
-        self.limit, self.cap, self.paused = memory_limit, cap, paused
-        self.images: tuple[DeviceImages, DeviceImages] | None = None
+        self.waiting, self.data_of, self.device, self.step, self.at_once = iter(configs), data_of, device, step, at_once
+        self.limit, self.cap, self.paused, self.make = memory_limit, cap, paused, make
+        self.images: dict[int, tuple[DeviceImages, DeviceImages]] = {}  # by the identity of the data
         self.active: list[tuple[Run, Iterator[int | None]]] = []
         self.next: RunConfig | None = None
         self.too_many = math.inf  # so many runs in flight left too little memory for the next
@@ -126,12 +127,13 @@ class _Pack:
 
     def _start(self, config: RunConfig) -> bool:
         """Start a run; if the device's memory does not suffice, put it off until fewer are in flight."""
-        self.images = self.images or on_device(self.data, self.device)  # not before: others may hold all the runs
+        data = self.data_of(config)
+        images = self._images(data)  # not before: others may hold all the runs
         used, _ = memory_in_use(self.device)
         need = packing.predicted_need(config, self.measured)
         self.cap(self.limit)
         try:
-            run = Run(config, self.data, *self.images, self.device, self.step)
+            run = self.make(config, data, *images, self.device, self.step)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -152,6 +154,14 @@ class _Pack:
         self._tell_it_waits(config, need, used)
         return False
 
+    def _images(self, data: ImageData) -> tuple[DeviceImages, DeviceImages]:
+        """Return a data set on the device, for all runs in flight that share it; those that no run needs are let go."""
+        needed = {id(data), *(id(run.data) for run, _ in self.active)}
+        self.images = {one: images for one, images in self.images.items() if one in needed}
+        if id(data) not in self.images:
+            self.images[id(data)] = on_device(data, self.device)
+        return self.images[id(data)]
+
     def _tell_it_waits(self, config: RunConfig, need: float | None, used: float) -> None:
         if packing.shape(config) not in self.told:
             self.told.add(packing.shape(config))
@@ -160,11 +170,12 @@ class _Pack:
 
 
 Watcher = Callable[[Run, int], None]
+DataOf = Callable[[RunConfig], ImageData]
 
 
 def train_many(
     configs: Iterable[RunConfig],
-    data: ImageData,
+    data: ImageData | DataOf,
     device: torch.device,
     *,
     at_once: int | None = None,
@@ -173,9 +184,11 @@ def train_many(
     paused: PausedRuns | None = None,
     watch: Watcher = lambda run, epoch: None,
     stop: Callable[[], bool] = lambda: False,
+    make: Callable[..., Run] = Run,
 ) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
     """Train runs on one device, several at a time, and yield each as it ends.
 
+    ``data`` is what all are trained on, or what says it for each; whatever it says must stay the same object.
     ``at_once`` is how many at most; by default one on a CPU, and on CUDA as many as ``packing`` knows to be best.
     ``step`` is one of ``STEPS``, by default the device's fastest.
     ``memory_limit`` is how many bytes of a GPU may be in use, whoever uses them, at most and by default 90% of all. A
@@ -183,6 +196,7 @@ def train_many(
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
     ``paused`` keeps where those are, and lets a run that it knows go on from there.
+    ``make`` makes a run of what `Run` takes.
     """
     step = fastest_step(device) if step is None else step
     if step not in STEPS or (step == "graph" and device.type == "cpu"):
@@ -192,7 +206,8 @@ def train_many(
     limit = packing.DEVICE_SHARE * memory_in_use(device)[1]
     limit = limit if memory_limit is None else min(limit, memory_limit)
     with memory_cap(device) as cap:
-        pack = _Pack(configs, data, device, step, at_once, limit, cap, paused)
+        data_of = (lambda _: data) if isinstance(data, ImageData) else data
+        pack = _Pack(configs, data_of, device, step, at_once, limit, cap, paused, make)
         while True:
             pack.fill(stop)
             if not pack.active:

@@ -44,9 +44,16 @@ class Program:
 
 
 def training_step(
-    data: ImageData, arch: str, batch_size: int, device: torch.device, *, compiled: bool, loader: bool
+    data: ImageData,
+    arch: str,
+    batch_size: int,
+    device: torch.device,
+    *,
+    compiled: bool = False,
+    loader: bool = False,
+    plain_only: bool = False,
 ) -> tuple[dict[str, Program], dict[str, Any]]:
-    """Return the programs for one network and batch size by name, and what they have in common."""
+    """Return the programs for one network and batch size by name, or the plain loop alone, and what they share."""
     config = RunConfig(arch=arch, data=data.name, batch_size=batch_size, lr=1e-3, precision="bf16", epochs=1000)
     train, test = engine.on_device(data, device)
     programs = {EAGER: _resident_loop(config, train, compiled=False)}
@@ -54,9 +61,10 @@ def training_step(
         programs[f"{LOADER}, {WORKERS} workers"] = _loader_loop(config, data, train)
     if compiled:
         programs[COMPILED] = _resident_loop(config, train, compiled=True)
-    programs["dolb, one run"] = _packed(config, data, train, test, 1)
-    many = runs_at_once(config)
-    programs[f"dolb, {many} runs at once"] = _packed(config, data, train, test, many)
+    if not plain_only:
+        programs["dolb, one run"] = _packed(config, data, train, test, 1)
+        many = runs_at_once(config)
+        programs[f"dolb, {many} runs at once"] = _packed(config, data, train, test, many)
     _check(programs)
     about = {
         "benchmark": BENCHMARK,

@@ -148,12 +148,12 @@ class _Survey:
         return runs.get(config.key, self.sets[config.subset].fingerprint)
 
     def packs(self, configs: Iterable[LandscapeConfig]) -> list[list[LandscapeConfig]]:
-        """Group runs so that those of a group are trained together: on a GPU those of one set and batch size."""
+        """Group runs so that those of a group are trained together: on a GPU those of one batch size."""
         if self.device.type == "cpu":
             return [[config] for config in configs]
-        groups: dict[tuple[str, int], list[LandscapeConfig]] = {}
+        groups: dict[int, list[LandscapeConfig]] = {}
         for config in configs:
-            groups.setdefault((config.subset, config.batch_size), []).append(config)
+            groups.setdefault(config.batch_size, []).append(config)
         return list(groups.values())
 
     def made(
@@ -172,7 +172,7 @@ class _Survey:
 
             paused = PausedRuns(runs.folder / "paused")
             how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "stop": late, "progress": False}
-            for got in observe.networks(lacking, self.sets[pack[0].subset], device=str(self.device), **how):
+            for got in observe.networks(lacking, lambda run: self.sets[run.subset], device=str(self.device), **how):
                 assert isinstance(got.config, LandscapeConfig)
                 ds = self.with_landscape(got.result, got.config, got.weights)
                 runs.put(ds)

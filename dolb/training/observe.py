@@ -77,10 +77,22 @@ class _WatchedRun(engine.Run):
         for start in range(0, len(self.seen), EVAL_BATCH):
             yield self.program.evaluate(self.seen, start, min(start + EVAL_BATCH, len(self.seen))).float()
 
+    def observed(self, result: xr.Dataset) -> Observed:
+        """Return what was seen of a run that has ended."""
+        shape, classes = (len(self.correct), len(self.seen)), self.data.num_classes
+        says = [one.cpu().numpy() for one in self.probabilities]
+        return Observed(
+            self.config,
+            result,
+            _weights(self),
+            np.array([row.cpu().numpy() for row in self.correct], dtype=bool).reshape(shape),
+            np.array(says, dtype=np.float32).reshape(-1, len(self.seen), classes),
+        )
+
 
 def networks(
     configs: Sequence[RunConfig],
-    data: ImageData,
+    data: ImageData | engine.DataOf,
     *,
     device: str = "auto",
     at_once: int | None = None,
@@ -89,7 +101,7 @@ def networks(
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
 ) -> Iterator[Observed]:
-    """Train runs on all of ``data``, several at a time, as in ``engine.train_many``; yield each with its network.
+    """Train runs, several at a time, as in ``engine.train_many``, and yield each with its network.
 
     Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. The
     network of a run that diverged has no weights.
@@ -111,8 +123,9 @@ def networks(
         for config, result in engine.train_many(ordered, data, where, **how):
             if result is not None:
                 kept = weights.pop(config.key, {}) if not result["diverged"].item() else {}
-                right = np.empty((0, len(data.train_labels)), dtype=bool)
-                says = np.empty((0, len(data.train_labels), data.num_classes), dtype=np.float32)
+                own = data if isinstance(data, ImageData) else data(config)
+                right = np.empty((0, len(own.train_labels)), dtype=bool)
+                says = np.empty((0, len(own.train_labels), own.num_classes), dtype=np.float32)
                 yield Observed(config, result, kept, right, says)
 
 
@@ -137,7 +150,57 @@ def observe(
     stop
         Asked all the while; once True, the run is given up with ``engine.RunAbandoned``.
     """
-    return _watched(config, data, None, device, checkpoints, follow, stop, progress)
+    (got,) = observe_all(
+        [config], data, device=device, checkpoints=checkpoints, follow=follow, stop=stop, progress=progress
+    )
+    return got
+
+
+def observe_all(
+    configs: Sequence[RunConfig],
+    data: ImageData | engine.DataOf,
+    *,
+    held: engine.DataOf | None = None,
+    device: str = "auto",
+    checkpoints: Sequence[int] = (),
+    follow: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+) -> list[Observed]:
+    """Observe several runs, as many at a time as suits the device; in place of their own examples those of ``held``."""
+    for config in configs:
+        if odd := sorted(epoch for epoch in set(checkpoints) if not 1 <= epoch <= config.epochs):
+            raise ValueError(f"checkpoints {odd} are not epochs of the run; accepted: 1 to {config.epochs}")
+    where = resolve_device(device)
+    runs: dict[str, _WatchedRun] = {}
+    ended: dict[str, Observed] = {}
+
+    def make(config: RunConfig, own: ImageData, train: DeviceImages, *rest: Any) -> _WatchedRun:
+        seen = train
+        if held is not None:
+            others = held(config)
+            seen = DeviceImages(others.train_images, others.train_labels, own.mean, own.std, where, 0)
+        run = _WatchedRun(config, own, train, *rest, seen=seen, checkpoints=checkpoints, follow=follow)
+        runs[config.key] = run
+        return run
+
+    names = ", ".join(dict.fromkeys(f"{config.arch} on {config.subset}" for config in configs))
+    bar = tqdm(total=sum(c.epochs for c in configs), desc=names, unit="epoch", disable=not progress)
+    how: dict[str, Any] = {"watch": lambda run, epoch: bar.update(), "stop": stop, "make": make}
+    with workers.one_thread(), bar:
+        for config, result in engine.train_many(packing.in_packs(configs), data, where, **how):
+            run = runs.pop(config.key, None)
+            if run is None or result is None:
+                break
+            if run.diverged:
+                raise ValueError(
+                    f"the run {config} diverged in epoch {len(run.measured)}; it says nothing of the examples"
+                )
+            ended[config.key] = run.observed(result)
+            del run  # whose memory the next one may need
+    if len(ended) < len({config.key for config in configs}):
+        raise engine.RunAbandoned
+    return [ended[config.key] for config in configs]
 
 
 def out_of_fold(
@@ -155,13 +218,16 @@ def out_of_fold(
     parts but one, for each.
     """
     parts = fold_of(data.train_labels, folds, config.seed)
+    names = [f"{config.subset}-without-{fold + 1}-of-{folds}" for fold in range(folds)]
+    rest = {name: data.subset(parts != fold, name) for fold, name in enumerate(names)}
+    held = {name: data.subset(parts == fold, name) for fold, name in enumerate(names)}
+    got = observe_all(
+        [replace(config, subset=name) for name in names], lambda run: rest[run.subset],
+        held=lambda run: held[run.subset], device=device, checkpoints=(config.epochs,), stop=stop, progress=progress,
+    )  # fmt: skip
     found = np.empty((len(parts), data.num_classes), dtype=np.float32)
-    for fold in range(folds):
-        name = f"{config.subset}-without-{fold + 1}-of-{folds}"
-        rest, held = data.subset(parts != fold, name), data.subset(parts == fold, name)
-        one = replace(config, subset=name)
-        got = _watched(one, rest, held, device, (config.epochs,), False, stop, progress)
-        found[parts == fold] = got.probabilities[0]
+    for fold, one in enumerate(got):
+        found[parts == fold] = one.probabilities[0]
     return found
 
 
@@ -175,44 +241,6 @@ def fold_of(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
     parts = np.empty(len(labels), dtype=np.int64)
     parts[order] = np.arange(len(labels)) % folds
     return parts
-
-
-def _watched(
-    config: RunConfig,
-    data: ImageData,
-    held: ImageData | None,
-    device: str,
-    checkpoints: Sequence[int],
-    follow: bool,
-    stop: Callable[[], bool],
-    progress: bool,
-) -> Observed:
-    """Train a run while watching its own training examples, or those of ``held``."""
-    if odd := sorted(epoch for epoch in set(checkpoints) if not 1 <= epoch <= config.epochs):
-        raise ValueError(f"checkpoints {odd} are not epochs of the run; accepted: 1 to {config.epochs}")
-    where = resolve_device(device)
-    train, test = engine.on_device(data, where)
-    seen = train if held is None else DeviceImages(held.train_images, held.train_labels, data.mean, data.std, where, 0)
-    bar = tqdm(total=config.epochs, desc=f"{config.arch} on {config.subset}", unit="epoch", disable=not progress)
-    with workers.one_thread(), bar:
-        step = engine.fastest_step(where)
-        run = _WatchedRun(config, data, train, test, where, step, seen=seen, checkpoints=checkpoints, follow=follow)
-        steps = run.steps()
-        for epoch in steps:
-            if stop():
-                steps.close()  # type: ignore[attr-defined]
-                raise engine.RunAbandoned
-            bar.update(epoch is not None)
-    if run.diverged:
-        raise ValueError(f"the run {config} diverged in epoch {len(run.measured)}; it says nothing of the examples")
-    classes = data.num_classes
-    return Observed(
-        config,
-        run.result(),
-        _weights(run),
-        np.array([row.cpu().numpy() for row in run.correct], dtype=bool).reshape(len(run.correct), len(seen)),
-        np.array([one.cpu().numpy() for one in run.probabilities], dtype=np.float32).reshape(-1, len(seen), classes),
-    )
 
 
 def _weights(run: engine.Run) -> dict[str, torch.Tensor]:

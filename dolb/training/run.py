@@ -37,6 +37,17 @@ EVAL_BATCH = 5000
 _PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours")
 
 
+def dealt(examples: int, batch_size: int) -> list[tuple[int, int]]:
+    """Return the batches of an epoch, each size with how often it comes: full ones, then the rest.
+
+    A rest of one example joins the last full batch: batch norm cannot normalize a single value.
+    """
+    full, rest = divmod(examples, batch_size)
+    if rest == 1:
+        return ([(batch_size, full - 1)] if full > 1 else []) + [(batch_size + 1, 1)]
+    return [(batch_size, full)] + ([(rest, 1)] if rest else [])
+
+
 class Run:
     """One run in flight on one device: its state, its step, and what it has measured."""
 
@@ -57,8 +68,7 @@ class Run:
                 f"batch_size {config.batch_size} is larger than the {count} training examples of {data.name}"
             )
         self.count = count
-        full, rest = divmod(count, config.batch_size)
-        self.batches = [(config.batch_size, full)] + ([(rest, 1)] if rest else [])
+        self.batches = dealt(count, config.batch_size)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.epoch_rates = schedule.learning_rates(
             lr=config.lr,
@@ -68,7 +78,7 @@ class Run:
             warmup_epochs=config.warmup_epochs,
             decay=config.decay,
             epochs=config.epochs,
-            steps_per_epoch=full + bool(rest),
+            steps_per_epoch=sum(repeats for _, repeats in self.batches),
         )
         self.memory = self.reserved = 0  # bytes of the device: peak in use by tensors, peak taken from it for them
         if self.stream:

@@ -82,7 +82,8 @@ def sweep(
         runs = RunStore(store)
         bar = stack.enter_context(_ProgressBar(wanted.values(), progress))
         found: dict[str, xr.Dataset] = {}
-        todo: list[tuple[datasets.ImageData, list[RunConfig]]] = []
+        data_of: dict[str, datasets.ImageData] = {}  # of the runs that are lacking, by key
+        lacking: list[RunConfig] = []
         for (name, subset), members in groups.items():  # whatever can be refused is refused before any training
             data = engine.subset_of(datasets.load(name, data_dir), subset, subsets or {})
             for config in members:
@@ -93,25 +94,25 @@ def sweep(
                     )
             found |= {c.key: old for c in members if (old := runs.get(c.key, data.fingerprint)) is not None}
             bar.skip(config for config in members if config.key in found)
-            if lacking := [config for config in members if config.key not in found]:
-                todo.append((data, lacking))
-        if todo:
+            if lacked := [config for config in members if config.key not in found]:
+                data_of |= dict.fromkeys((config.key for config in lacked), data)
+                lacking += lacked
+        if lacking:
             runs.check_writable()
             if where.type == "cpu":
                 stack.enter_context(workers.one_thread())
-                helpers = min(at_once or workers.CORES, sum(len(lacking) for _, lacking in todo)) - 1
+                helpers = min(at_once or workers.CORES, len(lacking)) - 1
                 orders = {"store": store, "device": "cpu", "data_dir": data_dir, "subsets": subsets}
-                lacked = [config for _, lacking in todo for config in lacking]
-                lacks = {"configs": lacked, "time_limit": time_limit}
+                lacks = {"configs": lacking, "time_limit": time_limit}
                 stack.enter_context(workers.helping(helpers, sweep, {**lacks, **orders}))
         interrupted = stack.enter_context(_interrupts())
 
         def ends() -> bool:
             return interrupted() or (deadline is not None and time.monotonic() >= deadline)
 
-        for data, lacking in todo:
+        if lacking:
             pack = at_once if where.type == "cuda" else 1
-            done = _fill(runs, lacking, data, where, pack, step, memory_limit, ends, bar)
+            done = _fill(runs, lacking, data_of, where, pack, step, memory_limit, ends, bar)
             found |= {ds["key"].item(): ds for ds in done}
         for key in wanted.keys() - found.keys():  # what others ended as time ran out
             if (ds := runs.get(key)) is not None:
@@ -135,7 +136,7 @@ def _by_data(configs: Iterable[RunConfig]) -> dict[tuple[str, str], list[RunConf
 def _fill(
     runs: RunStore,
     lacking: Sequence[RunConfig],
-    data: datasets.ImageData,
+    data_of: Mapping[str, datasets.ImageData],
     device: engine.torch.device,
     at_once: int | None,
     step: str | None,
@@ -168,7 +169,7 @@ def _fill(
                 stack.close()
                 continue
             waiting.remove(config)
-            if (by_others := runs.get(config.key, data.fingerprint)) is not None:
+            if (by_others := runs.get(config.key, data_of[config.key].fingerprint)) is not None:
                 stack.close()
                 paused.drop(config.key)
                 done.append(by_others)
@@ -181,8 +182,8 @@ def _fill(
         while waiting and not ends():
             before = len(waiting)
             ended = engine.train_many(
-                claimed(), data, device, at_once=at_once, step=step, memory_limit=memory_limit, paused=paused,
-                watch=watch, stop=ends,
+                claimed(), lambda config: data_of[config.key], device, at_once=at_once, step=step,
+                memory_limit=memory_limit, paused=paused, watch=watch, stop=ends,
             )  # fmt: skip
             for config, ds in ended:
                 if ds is not None:

@@ -15,6 +15,7 @@ from dolb.data import ImageData
 from dolb.training import engine, schedule
 from dolb.training.config import RunConfig
 from dolb.training.device import DeviceError
+from dolb.training.run import dealt
 
 SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
 
@@ -200,6 +201,43 @@ def test_a_run_that_diverges_is_a_result_with_nothing_after(digits, tmp_path):
     back = results.load(results.save(ds, tmp_path / "wild.nc"))
     assert back["diverged"].item() is True
     assert not engine.train(config(), digits)["diverged"].item()
+
+
+@pytest.mark.parametrize(
+    ("examples", "size", "batches"),
+    [
+        (200, 50, [(50, 4)]),
+        (200, 64, [(64, 3), (8, 1)]),
+        (200, 199, [(200, 1)]),
+        (193, 64, [(64, 2), (65, 1)]),
+        (65, 64, [(65, 1)]),
+    ],
+)
+def test_a_rest_of_one_example_joins_the_last_batch(examples, size, batches):
+    assert dealt(examples, size) == batches
+
+
+def test_a_run_whose_data_leave_a_rest_of_one_trains(digits):
+    ds = engine.train(config(batch_size=199), digits)  # of 200: by itself, the last would have nothing to vary over
+    assert np.isfinite(ds["train_loss"].values).all()
+
+
+def test_runs_on_different_sets_share_a_device_and_equal_the_same_runs_alone(digits, monkeypatch):
+    moved: list[str] = []
+
+    def moving(data, device, real=engine.on_device):
+        moved.append(data.subset_name)
+        return real(data, device)
+
+    monkeypatch.setattr(engine, "on_device", moving)
+    sets = {name: digits.subset(np.arange(200) % 4 != k, name) for k, name in enumerate(("a", "b"))}
+    runs = [config(subset=name, seed=seed) for name in sets for seed in range(2)]
+    packed = dict(engine.train_many(runs, lambda run: sets[run.subset], torch.device("cpu"), at_once=4))
+    assert sorted(moved) == ["a", "b"]  # once each: runs of one set share its images
+    for run in runs:
+        alone = engine.train(run, sets[run.subset])
+        np.testing.assert_array_equal(packed[run]["train_loss"], alone["train_loss"])
+        assert packed[run]["data_fingerprint"].item() == sets[run.subset].fingerprint
 
 
 # What is refused

@@ -74,6 +74,16 @@ def test_packed_runs_equal_the_same_runs_alone(images, precision):
             np.testing.assert_array_equal(ds[name], alone[run.key][name], err_msg=name)
 
 
+def test_runs_on_different_sets_are_packed_together(images):
+    sets = {name: images.subset(np.arange(len(images.train_labels)) % 5 != k, name) for k, name in enumerate("ab")}
+    runs = [config(subset=name, seed=seed) for name in sets for seed in range(2)]
+    packed = dict(engine.train_many(runs, lambda run: sets[run.subset], CUDA, at_once=4))
+    for run in runs:
+        assert packed[run]["concurrent_runs"].item() > 1
+        alone = engine.train(run, sets[run.subset], "cuda")
+        np.testing.assert_array_equal(packed[run]["train_loss"], alone["train_loss"])
+
+
 def asked(times: int) -> Callable[[], bool]:
     """Return a function that is False so many times, then True."""
     turns = iter(range(times))

@@ -22,3 +22,9 @@ def test_the_programs_agree_on_the_first_loss_and_can_be_timed():
     )
     cells = steps.compare(ds, gpu_programs.EAGER)
     assert (cells["images_per_second"] > 0).all()
+
+
+def test_the_plain_loop_can_be_timed_alone():
+    data = programs.random_images(512)
+    timed, _ = gpu_programs.training_step(data, "resnet34", 64, torch.device("cuda"), plain_only=True)
+    assert list(timed) == [gpu_programs.EAGER]

@@ -12,9 +12,9 @@ import torch
 from dolb import data
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
-from dolb.training import engine
+from dolb.training import engine, workers
 from dolb.training.config import RunConfig
-from dolb.training.observe import fold_of, networks, observe, out_of_fold
+from dolb.training.observe import fold_of, networks, observe, observe_all, out_of_fold
 from dolb.training.paused import PausedRuns
 
 
@@ -33,10 +33,20 @@ def observed(digits):
 
 
 def test_watching_a_run_does_not_change_it(observed, digits):
-    plain = engine.train(CONFIG, digits)
+    with workers.one_thread():  # as observing does: sums by several threads round otherwise
+        plain = engine.train(CONFIG, digits)
     assert np.array_equal(observed.result["test_accuracy"], plain["test_accuracy"])
     assert np.array_equal(observed.result["train_loss"], plain["train_loss"])
     assert observed.result["key"].item() == CONFIG.key
+
+
+def test_runs_that_are_watched_together_say_what_they_say_alone(observed, digits):
+    other = replace(CONFIG, seed=1)
+    both = observe_all([other, CONFIG], digits, device="cpu", checkpoints=(1, 3), follow=True, progress=False)
+    assert [got.config for got in both] == [other, CONFIG]
+    assert np.array_equal(both[1].correct, observed.correct)
+    assert np.array_equal(both[1].probabilities, observed.probabilities)
+    assert not np.array_equal(both[0].probabilities, observed.probabilities)
 
 
 def test_the_network_is_the_trained_one(observed, digits):
