@@ -1,14 +1,20 @@
-"""The notebooks on filtering run from end to end at demo scale, on digits, and share what they make in a store."""
+"""Notebooks run from end to end at demo scale, on digits: those on filtering share what they make in a store, and those
+on communication train for real under DDP and Horovod, on two ranks.
+"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from dolb import publish
+from dolb import publish, results
+from dolb.profiling import workers
 
+COMMUNICATION = ("11-ddp-vs-horovod", "12-step-timeline")
+DEMO_SECONDS = 180  # for both of these
 SLUGS = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch", "06-loss-landscape")
 
 
@@ -17,13 +23,37 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
+def outputs_of(notebook: Path) -> list[str]:
+    return [str(out) for cell in nbformat.read(notebook, 4).cells if cell.cell_type == "code" for out in cell.outputs]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLUGS)
 def test_a_notebook_runs_at_demo_scale_and_says_so(name, store, tmp_path, repo_root):
     source = repo_root / "notebooks" / f"{name}.ipynb"
     parameters = {"scale": "demo", "device": "cpu", "store": str(store)}
     target = publish.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
-    outputs = [str(out) for cell in nbformat.read(target, 4).cells if cell.cell_type == "code" for out in cell.outputs]
+    outputs = outputs_of(target)
     assert any("Demo: small networks on digits" in text for text in outputs)
     assert any("scale demo" in text for text in outputs)
     assert any("dolb-viewer" in text for text in outputs) == (name == "03-noise")
+
+
+@pytest.mark.slow
+def test_the_notebooks_on_communication_train_under_both_libraries_within_minutes(require_part, tmp_path, repo_root):
+    try:
+        workers.require_horovod()
+    except workers.WorkerError as error:
+        require_part("horovod", False, str(error))
+    begun = time.monotonic()
+    for name in COMMUNICATION:
+        source, parameters = repo_root / "notebooks" / f"{name}.ipynb", {"scale": "demo", "store": str(tmp_path / name)}
+        target = publish.run_notebook(source, tmp_path / f"{name}.ipynb", parameters, cwd=tmp_path, progress=False)
+        outputs = outputs_of(target)
+        assert any("Demo: a small network on digits, two ranks" in text for text in outputs)
+        assert any("scale demo" in text for text in outputs)
+        rows = [results.load(path) for path in (tmp_path / name).glob("*.nc")]
+        assert {(row["library"].item(), row["source"].item()) for row in rows if row["ranks"].item() == 2} == {
+            ("ddp", "measured"), ("horovod", "measured")
+        }  # fmt: skip
+    assert time.monotonic() - begun < DEMO_SECONDS

@@ -42,8 +42,8 @@ def _scaling(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         f"DDP ahead in at least {SURE:.0%} of the draws at every number of GPUs, with the defaults that Horovod had "
         "then; a curve of that Horovod which bends (a doubling of GPUs costs more than "
         f"{study.DROP:.0%} of efficiency) from {NEAR_1000[0]} to {NEAR_1000[1]:,} GPUs; and measured here, DDP's "
-        "throughput above Horovod's on as many ranks, its interval too. Without the cache is not how Horovod came, so a bend there "
-        "alone does not count."
+        "throughput above Horovod's on as many ranks, its interval too. Without the cache is not how Horovod "
+        "came, so a bend there alone does not count."
     )
     bent = bool(NEAR_1000[0] <= bends[study.OF_ITS_TIME] <= NEAR_1000[1])
     return outcome(ahead[study.OF_ITS_TIME] >= SURE, bent, measured), ours, reason

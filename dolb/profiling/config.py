@@ -67,7 +67,9 @@ class ScalingConfig(Keyed):
         models.require(self.arch)
         self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES)
         self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts")
-        self.refuse_below(0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat", "alone_steps")
+        self.refuse_below(
+            0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat", "alone_steps"
+        )
         for name in ("bucket_mb", "cycle_time_ms", "lr", "link_mbit"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")

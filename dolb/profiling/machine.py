@@ -33,7 +33,9 @@ def processor() -> str:
 def _lscpu(*arguments: str) -> str:
     try:
         asked = ["lscpu", *arguments]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}).stdout
+        return subprocess.run(
+            asked, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         return ""
 

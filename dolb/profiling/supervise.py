@@ -5,7 +5,8 @@
 A launcher says that a job failed; who died first, and of what, is lost where the others die of that within
 milliseconds. The keeper is the worker's parent, so it knows the exit code and when. It also holds the worker to the
 hardware thread that is its own, where it has one, starts it by the command that its rank is to run within, such as
-``ip netns exec NAME``, and kills it when the process that measures is gone, however that ended. It imports no torch: it costs some milliseconds and megabytes.
+``ip netns exec NAME``, and kills it when the process that measures is gone, however that ended. It imports no torch: it
+costs some milliseconds and megabytes.
 """
 
 from __future__ import annotations

@@ -266,9 +266,7 @@ def _step(
     return step
 
 
-def _timed(
-    step: Callable[[], float], warmup: int, steps: int, meet: Callable[[], None] = lambda: None
-) -> list[float]:
+def _timed(step: Callable[[], float], warmup: int, steps: int, meet: Callable[[], None] = lambda: None) -> list[float]:
     """Return the seconds of steps, after some that do not count; ``meet`` is called in between."""
     for _ in range(warmup):
         step()
@@ -284,7 +282,9 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
     """Train one rank's share of the steps and return what was measured."""
     _forget_peak(device)
     images, num_classes, fingerprint = load_images(config, device)
-    plain = copy.deepcopy(_initial(config.arch, num_classes, images.channels, config.bn_workers, config.seed)).to(device)
+    plain = copy.deepcopy(_initial(config.arch, num_classes, images.channels, config.bn_workers, config.seed)).to(
+        device
+    )
     torch.manual_seed(config.seed)
     network, optimizer = library.distribute(config, plain, _sgd(config, plain))
     step = _step(network, optimizer, shares(config, images, me), device)

@@ -114,7 +114,9 @@ def ddp_vs_horovod(
         for arch in (archs or grid.strong_archs) if part in ("strong", "all") else ():
             for library in LIBRARIES:
                 runs = strong(counts, _STRONG_BATCH, library=library, **long(arch), **again)
-                made += [replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs]
+                made += [
+                    replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs
+                ]
         if part in ("tuning", "all"):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in _tuned(grid):

@@ -2,7 +2,7 @@
 
 Rows are told apart by ``source``: measured here, or simulated. Means are geometric and intervals Student's over
 the logarithms of repetitions; runs are compared within a repetition, as what slows a machine slows both. Libraries are
-compared by throughput on as many ranks: where efficiency is over each library's own rank, it hides what they cost there.
+compared by throughput on as many ranks: an efficiency over a library's own rank hides what the library costs there.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def breakdowns(ds: xr.Dataset) -> pd.DataFrame:
             shares = {name.replace("_seconds", ""): group[name] / group["step_seconds"] for name in TIMES}
             for name, values in {**shares, "overlap": group["overlap"]}.items():
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = mean_interval(values.to_numpy())
+            row["bucket_mb"] = group["bucket_mb"].max()
             row["messages"], row["same_order"] = group["messages"].mean(), bool(group["same_order"].all())
             made.append(row)
     return pd.DataFrame(made)
@@ -58,7 +59,8 @@ def buckets_in_words(ds: xr.Dataset) -> str:
     """Say how large DDP's buckets were in the measured steps, on how many ranks, and why they were no larger."""
     ddp = rows(ds, "measured").query("library == 'ddp'")
     told = []
-    for (arch, ranks, size), group in ddp.groupby(["arch", "ranks", "bucket_mb"], sort=True):
+    for (arch, ranks), group in ddp.groupby(["arch", "ranks"], sort=True):
+        size = float(group["bucket_mb"].max())
         whole = float(group["parameters"].iloc[0]) * _GRADIENT_BYTES / _MIB
         said = f"DDP ran on {ranks} ranks with buckets of {size:g} MiB"
         if size < SETTINGS["bucket_mb"]:

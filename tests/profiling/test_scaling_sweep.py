@@ -67,7 +67,16 @@ def efficiency(*parts):
     return scaling_sweep.with_efficiency(results.merge(parts))["efficiency"].values
 
 
-def test_efficiency_is_against_one_rank_of_the_same_library_and_repetition():
+def test_efficiency_is_against_one_rank_without_a_library_of_the_same_launch():
+    rows = [
+        made_measurement(90, library="ddp", alone=(100, 100)),
+        made_measurement(180, library="ddp", ranks=2, alone=(50, 200)),  # geometric mean: 100
+        made_measurement(180, library="horovod", ranks=2, alone=(120, 120)),
+    ]
+    assert efficiency(*rows).tolist() == pytest.approx([0.9, 0.9, 0.75])
+
+
+def test_without_such_a_rank_efficiency_is_against_one_rank_of_the_same_library_and_repetition():
     rows = [
         made_measurement(100, library="ddp"), made_measurement(50, library="horovod"),
         made_measurement(180, library="ddp", ranks=2), made_measurement(60, library="horovod", ranks=2),
