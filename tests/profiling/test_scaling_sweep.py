@@ -46,6 +46,13 @@ def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
     assert ds.attrs["unfinished"] == 1
 
 
+def test_a_time_limit_drops_nothing_that_a_launch_has_made(tmp_path):
+    configs = [ScalingConfig(**TINY | {"steps": steps}, alone_steps=1) for steps in (1, 2)]
+    ds = scaling_sweep.measure_all(configs, store=tmp_path, time_limit=1, progress=False)
+    assert ds.sizes["run"] == 2
+    assert (ds["efficiency"] == ds["images_per_second"] / ds["alone_images_per_second"]).all()
+
+
 def test_a_time_limit_that_leaves_nothing_says_so(tmp_path):
     with pytest.raises(TimeoutError, match="before any of 1 measurements"):
         scaling_sweep.measure_all([ScalingConfig(**TINY)], store=tmp_path, time_limit=0, progress=False)
