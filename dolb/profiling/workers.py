@@ -31,7 +31,7 @@ import torch
 import xarray as xr
 
 from dolb import results
-from dolb.profiling import links, machine, supervise
+from dolb.profiling import cores, links, supervise
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.worker import ALONE, alone_name
 
@@ -156,10 +156,10 @@ def measure_together(
         check(config, port=port, oversubscribe=oversubscribe, place=place)
     first, mark = configs[0], secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
-        busy = machine.busy_threads()
+        busy = cores.busy_threads()
         place, speed = stack.enter_context(_joined(first)) if first.hosts > 1 else (place or Place(), None)
         if first.pinned:
-            place = replace(place, threads=machine.hardware_threads()[: first.ranks])
+            place = replace(place, threads=cores.hardware_threads()[: first.ranks])
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
         _prepare(kept, configs, place)
         environment = _environment(mark, place, keep=folder is not None)
@@ -349,12 +349,12 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
         "peak_memory_bytes": max(rank["peak_memory_bytes"] for rank in ranks),
         **results.provenance(
             torch_version=torch.__version__,
-            device=ranks[0]["device"] or machine.in_words(),
+            device=ranks[0]["device"] or cores.in_words(),
             engine="eager",
             data_fingerprint=ranks[0]["data_fingerprint"],
             world_size=config.ranks,
         ),
-        "threads_per_core": float(machine.threads_per_core()),
+        "threads_per_core": float(cores.threads_per_core()),
         "threads_per_rank": float(max(rank["threads"] for rank in ranks)),
         "busy_threads": busy,
     }

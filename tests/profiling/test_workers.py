@@ -19,7 +19,7 @@ from torch.nn import functional
 from waiting import wait_until
 
 from dolb import models, results
-from dolb.profiling import machine, trace, worker, workers
+from dolb.profiling import cores, trace, worker, workers
 from dolb.profiling.config import ScalingConfig, strong, weak
 from dolb.profiling.workers import Place, WorkerError, measure
 
@@ -384,7 +384,7 @@ def test_a_pinned_rank_with_all_of_its_threads_has_one_core(request, library):
     row = measure(config, timeout=120)
     assert row["threads_per_rank"].item() == 1
     assert row["pinned"].item()
-    assert row["device"].item() == machine.in_words()
+    assert row["device"].item() == cores.in_words()
     assert row["busy_threads"].item() >= 0 or np.isnan(row["busy_threads"].item())
 
 
