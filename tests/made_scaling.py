@@ -12,8 +12,12 @@ from dolb.profiling import curves
 from dolb.profiling.config import ScalingConfig
 
 
-def made_measurement(images_per_second=100.0, device="a machine", link=None, **changes) -> xr.Dataset:
-    """Make the row of one measurement; ``link`` is what its links were measured to do, Mbit/s and seconds."""
+def made_measurement(images_per_second=100.0, device="a machine", link=None, alone=None, **changes) -> xr.Dataset:
+    """Make the row of one measurement.
+
+    ``link`` is what its links were measured to do, Mbit/s and seconds; ``alone`` what one rank did without a library,
+    images a second before and after.
+    """
     config = ScalingConfig(**{"experiment": "ddp-vs-horovod", "steps": 1, "warmup_steps": 0} | changes)
     values = {
         **config.as_dict(),
@@ -26,6 +30,9 @@ def made_measurement(images_per_second=100.0, device="a machine", link=None, **c
         **results.provenance(torch_version="2", device=device, engine="eager", data_fingerprint="sha256:made"),
     }
     values |= dict(zip(("achieved_mbit", "link_latency_seconds"), link or (), strict=False))
+    if alone:
+        before, after = alone
+        values |= {"alone_images_per_second": np.sqrt(before * after), "alone_drift": after / before}
     row = xr.Dataset({name: ("run", np.array([value])) for name, value in values.items()})
     return row.set_coords([*config.as_dict(), "batch_size", "key"])
 

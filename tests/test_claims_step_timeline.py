@@ -93,3 +93,11 @@ def test_an_exported_step_says_what_it_is():
 def test_an_unknown_step_is_answered_with_those_there_are():
     with pytest.raises(ValueError, match="'MPI' is not known; accepted: DDP"):
         study.one_step(timeline.simulated_steps(), "MPI")
+
+
+def test_the_size_of_ddp_s_buckets_is_told_with_why_they_are_so_small():
+    small = made_step("ddp", 0).assign_coords(bucket_mb=("run", [0.02]))  # 1000 parameters of four bytes
+    said = study.buckets_in_words(small)
+    assert "on 2 ranks with buckets of 0.02 MiB instead of the usual 25" in said
+    assert "are 0.0038 MiB in all" in said
+    assert study.buckets_in_words(made_step("ddp", 0)) == "DDP ran on 2 ranks with buckets of 25 MiB."

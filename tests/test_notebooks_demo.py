@@ -1,16 +1,22 @@
-"""The notebooks on filtering run from end to end at demo scale, on digits, and share what they make in a store."""
+"""Notebooks run from end to end at demo scale, on digits: those on filtering share what they make in a store, and those
+on communication train for real under DDP and Horovod, on two ranks.
+"""
 
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from dolb import data, publish
+from dolb import data, publish, results
 from dolb.filtering import decisions
+from dolb.profiling import workers
 
+COMMUNICATION = ("11-ddp-vs-horovod", "12-step-timeline")
+DEMO_SECONDS, CORES = 180, 2  # for both of these, on as many cores
 SLUGS = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch", "06-loss-landscape")
 
 
@@ -19,13 +25,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
+def outputs_of(notebook: Path) -> list[str]:
+    return [str(out) for cell in nbformat.read(notebook, 4).cells if cell.cell_type == "code" for out in cell.outputs]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLUGS)
 def test_a_notebook_runs_at_demo_scale_and_says_so(name, store, tmp_path, repo_root):
     source = repo_root / "notebooks" / f"{name}.ipynb"
     parameters = {"scale": "demo", "device": "cpu", "store": str(store)}
     target = publish.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
-    outputs = [str(out) for cell in nbformat.read(target, 4).cells if cell.cell_type == "code" for out in cell.outputs]
+    outputs = outputs_of(target)
     assert any("Demo: small networks on digits" in text for text in outputs)
     assert any("scale demo" in text for text in outputs)
     assert any("dolb-viewer" in text for text in outputs) == (name == "03-noise")
@@ -40,5 +50,32 @@ def test_a_notebook_trains_and_draws_a_set_of_ones_own(store, tmp_path, repo_roo
     parameters = {"scale": "demo", "device": "cpu", "store": str(store), "keep": {"mine": str(saved)}, **narrow}
     source = repo_root / "notebooks" / "05-filtered-large-batch.ipynb"
     target = publish.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
-    outputs = [str(out) for cell in nbformat.read(target, 4).cells if cell.cell_type == "code" for out in cell.outputs]
+    outputs = outputs_of(target)
     assert any("a line for full, network, mine data" in text for text in outputs)
+
+
+def cpu_seconds() -> float:
+    """Return the time of all processes started here that have ended; what others take of the machine is not in it."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a machine that others use too may take several times as long
+def test_the_notebooks_on_communication_train_under_both_libraries_within_minutes(require_part, tmp_path, repo_root):
+    try:
+        workers.require_horovod()
+    except workers.WorkerError as error:
+        require_part("horovod", False, str(error))
+    begun = cpu_seconds()
+    for name in COMMUNICATION:
+        source, parameters = repo_root / "notebooks" / f"{name}.ipynb", {"scale": "demo", "store": str(tmp_path / name)}
+        target = publish.run_notebook(source, tmp_path / f"{name}.ipynb", parameters, cwd=tmp_path, progress=False)
+        outputs = outputs_of(target)
+        assert any("Demo: a small network on digits, two ranks" in text for text in outputs)
+        assert any("scale demo" in text for text in outputs)
+        rows = [results.load(path) for path in (tmp_path / name).glob("*.nc")]
+        assert {(row["library"].item(), row["source"].item()) for row in rows if row["ranks"].item() == 2} == {
+            ("ddp", "measured"), ("horovod", "measured")
+        }  # fmt: skip
+    assert (cpu_seconds() - begun) / CORES < DEMO_SECONDS

@@ -195,6 +195,24 @@ def test_a_repetition_is_whole_before_the_next():
     assert repeats == sorted(repeats)
 
 
+def test_where_weak_and_strong_scaling_meet_one_run_is_for_both():
+    runs = recipes.configs("ddp-vs-horovod", "paper", repeats=1)
+    points = [(run.arch, run.library, run.ranks, run.batch_size_per_rank, *run.launch) for run in runs]
+    tuned = [run for run in runs if run.bucket_mb != 25.0]
+    assert len(points) - len(set(points)) == len(tuned)  # DDP's bucket size is no matter of the launch
+    both = [
+        {run.key for run in recipes.configs("ddp-vs-horovod", "paper", part=part, archs=["resnet18"])}
+        for part in ("weak", "strong")
+    ]
+    assert len(both[0] & both[1]) == 2 * 3  # libraries, repetitions
+
+
+def test_every_measurement_of_scaling_has_its_rank_without_a_library_and_a_core_for_each_rank():
+    for part in ("all", "links"):
+        runs = recipes.configs("ddp-vs-horovod", "paper", part=part)
+        assert all(run.alone_steps > 0 and run.pinned for run in runs)
+
+
 def test_strong_scaling_keeps_the_global_batch():
     runs = recipes.configs("ddp-vs-horovod", "paper", part="strong")
     assert len({run.batch_size for run in runs}) == 1

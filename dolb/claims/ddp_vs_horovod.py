@@ -42,8 +42,8 @@ def _scaling(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         f"DDP ahead in at least {SURE:.0%} of the draws at every number of GPUs, with the defaults that Horovod had "
         "then; a curve of that Horovod which bends (a doubling of GPUs costs more than "
         f"{study.DROP:.0%} of efficiency) from {NEAR_1000[0]} to {NEAR_1000[1]:,} GPUs; and measured here, DDP's "
-        "efficiency above Horovod's, its interval too. Without the cache is not how Horovod came, so a bend there "
-        "alone does not count."
+        "throughput above Horovod's on as many ranks, its interval too. Without the cache is not how Horovod "
+        "came, so a bend there alone does not count."
     )
     bent = bool(NEAR_1000[0] <= bends[study.OF_ITS_TIME] <= NEAR_1000[1])
     return outcome(ahead[study.OF_ITS_TIME] >= SURE, bent, measured), ours, reason
@@ -76,7 +76,7 @@ def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:
     signs = [sign(np.log(row.low), np.log(row.high)) for row in gaps.itertuples()]
     agreed = signs[0] if len(set(signs)) == 1 else None
     return agreed, (
-        f"Measured on {int(gaps['ranks'].iloc[0])} processes of one machine over Gloo, DDP's efficiency is that of "
+        f"Measured on {int(gaps['ranks'].iloc[0])} processes of one machine over Gloo, DDP's throughput is that of "
         f"Horovod times: {told}."
     )
 

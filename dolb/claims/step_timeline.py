@@ -46,9 +46,9 @@ def _overlap(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
     row = measured.iloc[0]
     ours = (
         f"Measured on {row['ranks']} processes ({row['arch']}, {row['repeats']} runs), DDP reduces its "
-        f"{row['messages']:.0f} buckets {'in the same order' if row['same_order'] else 'in changing orders'} at every "
-        f"step on every rank, and {row['overlap']:.0%}{_interval(row, 'overlap')} of the communication is hidden "
-        "behind computing. "
+        f"{row['messages']:.0f} buckets of {row['bucket_mb']:g} MiB "
+        f"{'in the same order' if row['same_order'] else 'in changing orders'} at every step on every rank, and "
+        f"{row['overlap']:.0%}{_interval(row, 'overlap')} of the communication is hidden behind computing. "
         + "".join(
             f"In simulation, on {one.ranks:,} GPUs, {one.overlap:.0%} of it is hidden. "
             for one in simulated.itertuples()

@@ -37,8 +37,8 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     batch_size, repeats, device. The grey line is the ideal: K ranks, K times the throughput of one.
     """
     table = cells.assign(setup=cells["arch"] + ", " + cells["scaling"] + " scaling")
-    one = table[table["ranks"] == 1].groupby("setup")["images_per_second"].mean()
-    table["ideal"] = table["ranks"] * table["setup"].map(one)
+    of_each = table["images_per_second"] / table["efficiency"]  # ranks times one rank; libraries may differ in that
+    table["ideal"] = of_each.groupby([table["setup"], table["ranks"]]).transform("mean")
     # An interval of few repetitions may be far longer than the axis: it is drawn up to there, and the hover tells it.
     table["speed_top"] = table["speed_high"].clip(upper=CUT * table.groupby("setup")["ideal"].transform("max"))
     table["top"] = table["high"].clip(upper=CUT * max(1.0, float(table["efficiency"].max())))

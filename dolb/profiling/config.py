@@ -23,6 +23,8 @@ class ScalingConfig(Keyed):
     ``bucket_mb`` is DDP's; at its default of 25 MiB the first bucket holds 1 MiB, at any other size all are alike, as
     torch has it. ``fusion_threshold_mb`` and ``cycle_time_ms`` are Horovod's, with the defaults of 0.21 and later.
     ``bn_workers`` is for one rank that stands for several: it takes batch-norm statistics over that many shares.
+    ``alone_steps`` are those of one rank that trains without a library, as many before the ranks train as after: what
+    efficiency is measured against. ``pinned`` holds each rank, with the threads of its library, to one core of its own.
     With more than one of ``hosts`` the ranks are dealt to that many network namespaces, whose links carry ``link_mbit``
     each way; one host is this machine, over its loopback interface.
     """
@@ -48,6 +50,8 @@ class ScalingConfig(Keyed):
     repeat: int = 0
     hosts: int = 1
     link_mbit: float = math.inf
+    alone_steps: int = 0
+    pinned: bool = False
 
     def __post_init__(self) -> None:
         """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
@@ -63,7 +67,9 @@ class ScalingConfig(Keyed):
         models.require(self.arch)
         self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES)
         self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts")
-        self.refuse_below(0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat")
+        self.refuse_below(
+            0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat", "alone_steps"
+        )
         for name in ("bucket_mb", "cycle_time_ms", "lr", "link_mbit"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -81,8 +87,14 @@ class ScalingConfig(Keyed):
     def launch(self) -> tuple:
         """What measurements must have in common to be made one after another by the same processes."""
         horovods = (self.fusion_threshold_mb, self.cycle_time_ms) if self.library == "horovod" else ()
-        alone = self.key if self.trace_steps else ""  # traces have a folder of their own
-        return self.library, self.ranks, self.device_kind, self.hosts, self.link_mbit, *horovods, alone
+        apart = self.key if self.trace_steps else ""  # traces have a folder of their own
+        where = (self.device_kind, self.hosts, self.link_mbit, self.pinned)
+        return self.library, self.ranks, *where, *horovods, apart
+
+    @property
+    def alone_batch_size(self) -> int:
+        """Batch of the one rank that this is compared with: under weak scaling a rank's, under strong the global."""
+        return self.batch_size_per_rank if self.scaling == "weak" else self.batch_size
 
     @property
     def batch_size(self) -> int:

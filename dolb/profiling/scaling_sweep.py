@@ -20,6 +20,7 @@ from dolb.profiling.config import ScalingConfig
 from dolb.profiling.simulate import SOURCE
 from dolb.results import RunStore
 
+ALONE = "alone_images_per_second"
 _PAIR = ["library", "arch", "scaling", "repeat", "device"]
 
 
@@ -71,13 +72,14 @@ def measure_all(
             traced = group[0].trace_steps > 0
             how: dict[str, Any] = {"oversubscribe": oversubscribe, "timeout": timeout}
             rows = (timeline.traced(one, **how) for one in group) if traced else workers.measure_together(group, **how)
+            made_at_once = any(one.alone_steps for one in group)  # their rows come when all are made
             with contextlib.closing(rows):
                 for row in rows:
                     key = str(row["key"].item())
                     found[key] = row
                     runs.put(row)
                     bar.update()
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > deadline and not made_at_once:
                         break
     if not found:
         raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} measurements")
@@ -103,23 +105,26 @@ def together(configs: Iterable[ScalingConfig], apart: bool = True) -> list[list[
 
 
 def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
-    """Add each run's efficiency: its throughput over ranks times that of one rank, same library and repetition.
+    """Add each run's efficiency: its throughput over ranks times that of one rank alone.
 
-    Under weak scaling the one rank has the batch of a rank, under strong scaling the global batch. Settings such as
-    the bucket size do nothing on one rank, so a tuned run is compared with one rank at the defaults. Where that run is
-    missing the efficiency is not known (NaN).
+    The one rank trained without a library, in the same launch. Of runs from before there was such a one it is the run
+    on one rank under the same library, of the same repetition; settings such as the bucket size do nothing there, so a
+    tuned run is compared with one rank at the defaults. Under weak scaling the one rank has the batch of a rank, under
+    strong scaling the global batch. Where there is neither the efficiency is not known (NaN).
     """
     names = [*_PAIR, "ranks", "batch_size", "batch_size_per_rank", "images_per_second"]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
     table["one_rank_batch"] = table["batch_size_per_rank"].where(table["scaling"] == "weak", table["batch_size"])
-    alone = table[table["ranks"] == 1].drop_duplicates([*_PAIR, "one_rank_batch"])
-    base = table.merge(
-        alone[[*_PAIR, "one_rank_batch", "images_per_second"]],
+    own = table[table["ranks"] == 1].drop_duplicates([*_PAIR, "one_rank_batch"])
+    alone = table.merge(
+        own[[*_PAIR, "one_rank_batch", "images_per_second"]],
         on=[*_PAIR, "one_rank_batch"],
         how="left",
         suffixes=("", "_alone"),
-    )
-    efficiency = base["images_per_second"] / (base["ranks"] * base["images_per_second_alone"])
+    )["images_per_second_alone"]
+    if ALONE in ds:
+        alone = pd.Series(ds[ALONE].to_numpy()).fillna(alone)
+    efficiency = table["images_per_second"] / (table["ranks"] * alone)
     return results.describe(ds.assign(efficiency=("run", efficiency.to_numpy())))
 
 

@@ -3,9 +3,10 @@
     python -m dolb.profiling.supervise FOLDER        started by torchrun and horovodrun, for each rank
 
 A launcher says that a job failed; who died first, and of what, is lost where the others die of that within
-milliseconds. The keeper is the worker's parent, so it knows the exit code and when. It also starts the worker by the
-command that its rank is to run within, such as ``ip netns exec NAME``, and kills it when the process that measures is
-gone, however that ended. It imports no torch: it costs some milliseconds and megabytes.
+milliseconds. The keeper is the worker's parent, so it knows the exit code and when. It also holds the worker to the
+hardware thread that is its own, where it has one, starts it by the command that its rank is to run within, such as
+``ip netns exec NAME``, and kills it when the process that measures is gone, however that ended. It imports no torch: it
+costs some milliseconds and megabytes.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def main(folder: Path) -> int:
     me = rank()
     place = json.loads((folder / "place.json").read_text())
     within = place["within"][me] if place["within"] else []
+    if place["threads"]:
+        os.sched_setaffinity(0, {place["threads"][me]})  # the worker and every thread of it inherit this
     command = [*within, sys.executable, "-m", "dolb.profiling.worker", str(folder)]
     # horovodrun takes ranks that it starts on this machine to meet over the loopback interface; these may not.
     meet = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": place["address"], "HOROVOD_GLOO_IFACE": place["interface"]}

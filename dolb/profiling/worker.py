@@ -6,6 +6,9 @@ The folder holds ``configs.json``, the measurements to make one after another. E
 for the N-th, with the seconds of every step and a hash of its weights, and where steps are traced ``torch-K.json`` and,
 by Horovod's coordinator alone, ``horovod-0.json``.
 
+What efficiency is measured against is made in the same launch: rank 0 trains by itself, without a library, before the
+library is started and after it has ended, while the other ranks wait and when they are gone.
+
 At every step the ranks take consecutive shares of one global batch, so one rank with the global batch does the same
 update but for rounding; each rank takes batch-norm statistics over its own share, and so must that one
 (``bn_workers``). DDP sends no buffers (``broadcast_buffers=False``), as Horovod sends none: both move gradients alone.
@@ -14,13 +17,17 @@ update but for rounding; each rank takes batch-norm statistics over its own shar
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import hashlib
 import json
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,7 +38,6 @@ from torch import nn
 from dolb import data, models
 from dolb.augment import DeviceImages, draw_epoch
 from dolb.profiling.config import SYNTHETIC, ScalingConfig
-from dolb.profiling.formats import BARRIER
 from dolb.profiling.supervise import rank, write_whole
 
 MIB = 2**20
@@ -39,6 +45,9 @@ CIFAR10_SHAPE, SYNTHETIC_IMAGES, SYNTHETIC_CLASSES = (32, 32, 3), 1024, 10
 TORCH_DEFAULT_BUCKET_MB = 25.0
 _TASKS = Path("/proc/self/task")
 CLOCK_BARRIERS = 5  # before the traced steps, and after
+ALONE_WARMUP_STEPS = 1
+POLL_SECONDS = 0.02
+READY, EXIT, ALONE = "rank-{}.ready", "rank-{}.exit", "alone-{}.json"  # the second is the keeper's
 
 
 class Library(Protocol):
@@ -177,6 +186,12 @@ def shares(config: ScalingConfig, images: DeviceImages, me: int) -> Iterator[tup
         epoch += 1
 
 
+@cache
+def _initial(arch: str, num_classes: int, channels: int, bn_workers: int, seed: int) -> nn.Module:
+    """Return the network that every measurement of it begins with, to be copied; VGG-11's weights take seconds."""
+    return models.initialize(arch, num_classes, channels, bn_workers, seed)
+
+
 def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
     """Do one rank's share of measurements that one launch can make, one after another, and write each down."""
     torch.set_num_threads(1)  # one core to a rank
@@ -184,6 +199,15 @@ def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
     device = device if configs[0].device_kind == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    compared = list({alone_name(config): config for config in configs if config.alone_steps}.values())
+    others = [rank for rank in range(configs[0].ranks) if rank]
+    if compared:
+        write_whole(folder / READY.format(me), "")
+        if me == 0:
+            _wait_for(folder, [READY.format(rank) for rank in others])  # nobody else is still starting
+            _train_alone(compared, device, folder / ALONE.format("before"))
+        else:
+            _wait_for(folder, [ALONE.format("before")])
     library = LIBRARY[configs[0].library](configs[0], device)
     for number, config in enumerate(configs):
         found = train(config, library, device, folder, me)
@@ -191,17 +215,43 @@ def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
         gc.collect()
     library.barrier()
     library.stop()
+    if compared and me == 0:
+        _wait_for(folder, [EXIT.format(rank) for rank in others])
+        _train_alone(compared, device, folder / ALONE.format("after"))
 
 
-def train(config: ScalingConfig, library: Library, device: torch.device, folder: Path, me: int) -> dict[str, Any]:
-    """Train one rank's share of the steps and return what was measured."""
-    _forget_peak(device)
-    images, num_classes, fingerprint = load_images(config, device)
-    plain = models.initialize(config.arch, num_classes, images.channels, config.bn_workers, config.seed).to(device)
-    torch.manual_seed(config.seed)
-    sgd = torch.optim.SGD(plain.parameters(), lr=config.lr, momentum=config.momentum)
-    network, optimizer = library.distribute(config, plain, sgd)
-    batches = shares(config, images, me)
+def _wait_for(folder: Path, names: Sequence[str]) -> None:
+    """Return once other ranks have left these files; who waits for one that died is ended from outside."""
+    while not all((folder / name).exists() for name in names):
+        time.sleep(POLL_SECONDS)
+
+
+def _train_alone(configs: Sequence[ScalingConfig], device: torch.device, path: Path) -> None:
+    """Train as one rank without a library, and write down the images per second of each network and batch size."""
+    found: dict[str, float] = {}
+    for config in configs:
+        one = replace(config, ranks=1, hosts=1, link_mbit=math.inf, batch_size_per_rank=config.alone_batch_size)
+        images, num_classes, _ = load_images(one, device)
+        network = copy.deepcopy(_initial(one.arch, num_classes, images.channels, one.bn_workers, one.seed)).to(device)
+        step = _step(network, _sgd(one, network), shares(one, images, 0), device)
+        seconds = _timed(step, ALONE_WARMUP_STEPS, one.alone_steps)
+        found[alone_name(config)] = one.batch_size * one.alone_steps / sum(seconds)
+    write_whole(path, json.dumps(found))
+
+
+def alone_name(config: ScalingConfig) -> str:
+    """Name what a measurement is compared with; measurements of one launch may share it."""
+    return f"{config.arch} {config.data} {config.alone_batch_size}"
+
+
+def _sgd(config: ScalingConfig, network: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(network.parameters(), lr=config.lr, momentum=config.momentum)
+
+
+def _step(
+    network: nn.Module, optimizer: Any, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], device: torch.device
+) -> Callable[[], float]:
+    """Return what does one update and tells its seconds, with a library or without."""
 
     def step() -> float:
         start = time.perf_counter()
@@ -213,30 +263,59 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
             torch.cuda.synchronize(device)
         return time.perf_counter() - start
 
-    for _ in range(config.warmup_steps):
+    return step
+
+
+def _timed(step: Callable[[], float], warmup: int, steps: int, meet: Callable[[], None] = lambda: None) -> list[float]:
+    """Return the seconds of steps, after some that do not count; ``meet`` is called in between."""
+    for _ in range(warmup):
         step()
     gc.collect()
     gc.disable()
-    library.barrier()
-    seconds = [step() for _ in range(config.steps)]
+    meet()
+    seconds = [step() for _ in range(steps)]
     gc.enable()
+    return seconds
+
+
+def train(config: ScalingConfig, library: Library, device: torch.device, folder: Path, me: int) -> dict[str, Any]:
+    """Train one rank's share of the steps and return what was measured."""
+    _forget_peak(device)
+    images, num_classes, fingerprint = load_images(config, device)
+    plain = copy.deepcopy(_initial(config.arch, num_classes, images.channels, config.bn_workers, config.seed)).to(
+        device
+    )
+    torch.manual_seed(config.seed)
+    network, optimizer = library.distribute(config, plain, _sgd(config, plain))
+    step = _step(network, optimizer, shares(config, images, me), device)
+    seconds = _timed(step, config.warmup_steps, config.steps, library.barrier)
     if config.trace_steps:
         _trace(config, library, step, folder, me)
-    flat = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()]).cpu()
+    weights = [parameter.detach().cpu().numpy() for parameter in plain.parameters()]
     if os.environ.get("DOLB_KEEP_WEIGHTS"):
-        np.save(folder / f"weights-{me}.npy", flat.numpy())
+        np.save(folder / f"weights-{me}.npy", np.concatenate([one.ravel() for one in weights]))
     library.barrier()
     return {
         "step_seconds": seconds,
-        "weights": hashlib.sha256(flat.numpy().tobytes()).hexdigest(),
-        "parameters": flat.numel(),
+        "weights": _digest(weights),
+        "parameters": sum(one.size for one in weights),
         "peak_memory_bytes": _peak_memory(device),
         "data_fingerprint": fingerprint,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "threads": len(os.sched_getaffinity(0)),
     }
 
 
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
 def _trace(config: ScalingConfig, library: Library, step: Callable[[], float], folder: Path, me: int) -> None:
+    from dolb.profiling.formats import BARRIER  # late: most measurements are not traced and need no pandas
+
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if config.device_kind == "cuda":
         kinds.append(torch.profiler.ProfilerActivity.CUDA)

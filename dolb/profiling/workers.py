@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import os
-import platform
 import secrets
 import signal
 import socket
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ import torch
 import xarray as xr
 
 from dolb import results
-from dolb.profiling import links, supervise
+from dolb.profiling import cores, links, supervise
 from dolb.profiling.config import ScalingConfig
+from dolb.profiling.worker import ALONE, alone_name
 
 MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
 POLL_SECONDS = 0.05
@@ -65,13 +66,15 @@ class Place:
     ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
     network namespace too; ``address`` is the launcher's there, which every rank must reach. ``launcher`` is such a
     command for the launcher itself, in a namespace where every port is free. Horovod uses the interface only in part:
-    it also listens where the host's name leads, so in a namespace that must be the rank's own address.
+    it also listens where the host's name leads, so in a namespace that must be the rank's own address. ``threads`` are
+    the hardware threads that ranks are held to, one each; a config that is ``pinned`` chooses them.
     """
 
     interface: str = "lo"
     address: str = "127.0.0.1"
     within: Sequence[Sequence[str]] = ()
     launcher: Sequence[str] = ()
+    threads: Sequence[int] = ()
 
 
 def slots(device_kind: str = "cpu") -> int:
@@ -144,7 +147,8 @@ def measure_together(
     """Yield the row of each config, as `measure` returns it, all made by the same processes one after another.
 
     Starting processes takes many times as long as most measurements. The configs must have the same ``launch``;
-    ``timeout`` is for each. Whoever stops to listen ends the processes.
+    ``timeout`` is for each. Whoever stops to listen ends the processes. Where one rank also trains alone, before and
+    after, no row is whole before the end, and all come then.
     """
     if len({config.launch for config in configs}) != 1:
         raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
@@ -152,7 +156,10 @@ def measure_together(
         check(config, port=port, oversubscribe=oversubscribe, place=place)
     first, mark = configs[0], secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
+        busy = cores.busy_threads()
         place, speed = stack.enter_context(_joined(first)) if first.hosts > 1 else (place or Place(), None)
+        if first.pinned:
+            place = replace(place, threads=cores.hardware_threads()[: first.ranks])
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
         _prepare(kept, configs, place)
         environment = _environment(mark, place, keep=folder is not None)
@@ -166,10 +173,14 @@ def measure_together(
                 start_new_session=True,
             )
         stack.callback(_end_all, mark, launcher)
+        at_once = not any(config.alone_steps for config in configs)
         for number, config in enumerate(configs):
             last = number == len(configs) - 1
             _wait(launcher, config, kept, timeout, None if last else number)
-            yield _row(config, kept, number, speed)
+            if at_once:
+                yield _row(config, kept, number, speed, busy)
+        for number, config in enumerate(() if at_once else configs):
+            yield _row(config, kept, number, speed, busy)
 
 
 @contextlib.contextmanager
@@ -191,11 +202,11 @@ def check(
         links.require()
     place = place or Place()
     available = slots(config.device_kind)
-    if config.ranks > available and not oversubscribe:
+    if config.ranks > available and (not oversubscribe or config.pinned):
         what = "GPUs" if config.device_kind == "cuda" else "cores that this process may use"
         raise ValueError(
             f"{config.ranks} ranks need as many slots, and there are {available} ({what}); ask for fewer ranks, or "
-            "allow sharing with oversubscribe=True"
+            + ("for ranks that are not pinned" if config.pinned else "allow sharing with oversubscribe=True")
         )
     if place.within and len(place.within) != config.ranks:
         raise ValueError(f"within has {len(place.within)} commands for {config.ranks} ranks; accepted: one for each")
@@ -322,7 +333,7 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | None) -> xr.Dataset:
+def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | None, busy: float) -> xr.Dataset:
     files = [folder / f"rank-{rank}-{number}.json" for rank in range(config.ranks)]
     ranks: list[dict[str, Any]] = [json.loads(file.read_text()) for file in files]
     if len({rank["weights"] for rank in ranks}) > 1:
@@ -338,12 +349,20 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
         "peak_memory_bytes": max(rank["peak_memory_bytes"] for rank in ranks),
         **results.provenance(
             torch_version=torch.__version__,
-            device=ranks[0]["device"] or f"CPU {platform.machine()}, {slots()} cores",
+            device=ranks[0]["device"] or cores.in_words(),
             engine="eager",
             data_fingerprint=ranks[0]["data_fingerprint"],
             world_size=config.ranks,
         ),
+        "threads_per_core": float(cores.threads_per_core()),
+        "threads_per_rank": float(max(rank["threads"] for rank in ranks)),
+        "busy_threads": busy,
     }
+    if config.alone_steps:
+        before, after = (
+            json.loads((folder / ALONE.format(when)).read_text())[alone_name(config)] for when in ("before", "after")
+        )
+        values |= {"alone_images_per_second": math.sqrt(before * after), "alone_drift": after / before}
     if speed is not None:
         values |= {"achieved_mbit": speed.mbit, "link_latency_seconds": speed.latency_seconds}
     on_run = {name: ("run", np.array([value])) for name, value in {**values, **asked}.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dolb.profiling.config import LIBRARIES, ScalingConfig, strong, weak
@@ -21,6 +21,7 @@ class _Scaling:
     repeats: int
     same: Mapping[str, Any]
     steps: Mapping[str, int]  # of each network, so that a measurement of any takes some seconds
+    alone_steps: Mapping[str, int]  # of one rank without a library, before and again after
     linked_steps: int
     fusion_thresholds_mb: tuple[float, ...]
     cycle_times_ms: tuple[float, ...]
@@ -40,7 +41,9 @@ _SCALING = {
         ranks=(1, 2, 4, 8, 16),
         repeats=3,
         same={"warmup_steps": 2},
-        steps={"smallnet-8": 50, "resnet18": 20, "resnet50": 10, "vgg11": 5},
+        # Steps of one launch differ by a tenth (VGG-11: by 3%), launches by as much and more: few steps do.
+        steps={"smallnet-8": 30, "resnet18": 10, "resnet50": 6, "vgg11": 3},
+        alone_steps={"smallnet-8": 15, "resnet18": 4, "resnet50": 2, "vgg11": 1},
         linked_steps=4,
         fusion_thresholds_mb=(1.0, 128.0),
         cycle_times_ms=(1.0, 5.0, 25.0),
@@ -57,6 +60,7 @@ _SCALING = {
         repeats=2,
         same={"warmup_steps": 2, "data": "digits"},
         steps={"smallnet-8": 8},
+        alone_steps={"smallnet-8": 8},
         linked_steps=8,
         fusion_thresholds_mb=(128.0,),
         cycle_times_ms=(1.0, 25.0),
@@ -68,7 +72,7 @@ _SCALING = {
 }
 _PARTS = ("weak", "strong", "tuning")
 LINKS = "links"  # not among `all`: it needs root
-DEFAULT_STEPS = 10
+DEFAULT_STEPS, DEFAULT_ALONE_STEPS = 10, 4
 # VGG-11 has 129 million parameters: on eight hosts 100 Mbit/s would make a minute of every step.
 _LEAST_MBIT = {"vgg11": 1000.0}
 
@@ -84,7 +88,9 @@ def ddp_vs_horovod(
 ) -> list[ScalingConfig]:
     """Throughput of training under both libraries by number of ranks, repeated.
 
-    A repetition is made whole before the next, so that runs that are compared lie close in time. ``part`` is ``weak``
+    A repetition is made whole before the next, so that runs that are compared lie close in time. Each is compared with
+    one rank that trains without a library, measured by the same processes. Where weak and strong scaling meet, as many
+    ranks with the same batch, one run is for both and is called weak. ``part`` is ``weak``
     (the batch of a rank stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and
     cycle time of one network on the most ranks), or ``all`` for these; and ``links`` (every rank on a host of its own,
     over links of several rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are
@@ -97,16 +103,20 @@ def ddp_vs_horovod(
     made: list[ScalingConfig] = []
 
     def long(arch: str, standard: int | None = None) -> dict[str, Any]:
-        return {"arch": arch, "steps": steps or standard or grid.steps.get(arch, DEFAULT_STEPS)}
+        alone = grid.alone_steps.get(arch, DEFAULT_ALONE_STEPS)
+        return {"arch": arch, "steps": steps or standard or grid.steps.get(arch, DEFAULT_STEPS), "alone_steps": alone}
 
     for repeat in range(repeats or grid.repeats):
-        again = {**grid.same, "experiment": "ddp-vs-horovod", "repeat": repeat}
+        again = {**grid.same, "experiment": "ddp-vs-horovod", "repeat": repeat, "pinned": True}
         for arch in (archs or grid.archs) if part in ("weak", "all") else ():
             for library in LIBRARIES:
                 made += weak(counts, _BATCH_PER_RANK, library=library, **long(arch), **again)
         for arch in (archs or grid.strong_archs) if part in ("strong", "all") else ():
             for library in LIBRARIES:
-                made += strong(counts, _STRONG_BATCH, library=library, **long(arch), **again)
+                runs = strong(counts, _STRONG_BATCH, library=library, **long(arch), **again)
+                made += [
+                    replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs
+                ]
         if part in ("tuning", "all"):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in _tuned(grid):

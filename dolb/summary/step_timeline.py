@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.summary.ddp_vs_horovod import mean_interval, rows
+from dolb.summary.ddp_vs_horovod import SETTINGS, mean_interval, rows
 
 TIMES = ("communication_seconds", "exposed_seconds", "negotiation_seconds", "idle_seconds")
+_GRADIENT_BYTES, _MIB = 4, 2**20
 LANES = ("compute", "communication", "negotiation", "queue", "copy")
 _SHORTEST_MS = (
     0.001  # below a microsecond nothing can be seen at any zoom, and Horovod's readiness marks have no length
@@ -28,6 +29,7 @@ def breakdowns(ds: xr.Dataset) -> pd.DataFrame:
             shares = {name.replace("_seconds", ""): group[name] / group["step_seconds"] for name in TIMES}
             for name, values in {**shares, "overlap": group["overlap"]}.items():
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = mean_interval(values.to_numpy())
+            row["bucket_mb"] = group["bucket_mb"].max()
             row["messages"], row["same_order"] = group["messages"].mean(), bool(group["same_order"].all())
             made.append(row)
     return pd.DataFrame(made)
@@ -51,6 +53,23 @@ def in_words(table: pd.DataFrame) -> pd.DataFrame:
 def _share(row: pd.Series, name: str) -> str:
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     return f"{value:.0%}" if np.isnan(low) else f"{value:.0%} ({low:.0%} to {high:.0%})"
+
+
+def buckets_in_words(ds: xr.Dataset) -> str:
+    """Say how large DDP's buckets were in the measured steps, on how many ranks, and why they were no larger."""
+    ddp = rows(ds, "measured").query("library == 'ddp'")
+    told = []
+    for (arch, ranks), group in ddp.groupby(["arch", "ranks"], sort=True):
+        size = float(group["bucket_mb"].max())
+        whole = float(group["parameters"].iloc[0]) * _GRADIENT_BYTES / _MIB
+        said = f"DDP ran on {ranks} ranks with buckets of {size:g} MiB"
+        if size < SETTINGS["bucket_mb"]:
+            said += (
+                f" instead of the usual {SETTINGS['bucket_mb']:g}: the gradients of {arch} are {whole:.2g} MiB in all, "
+                "and would fit into one; the size was chosen so that there are several to see"
+            )
+        told.append(said)
+    return "; ".join(told) + "." if told else "No step of DDP was measured."
 
 
 def negotiation_ratio(ds: xr.Dataset) -> dict[str, float]:

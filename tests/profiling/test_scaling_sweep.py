@@ -46,6 +46,13 @@ def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
     assert ds.attrs["unfinished"] == 1
 
 
+def test_a_time_limit_drops_nothing_that_a_launch_has_made(tmp_path):
+    configs = [ScalingConfig(**TINY | {"steps": steps}, alone_steps=1) for steps in (1, 2)]
+    ds = scaling_sweep.measure_all(configs, store=tmp_path, time_limit=1, progress=False)
+    assert ds.sizes["run"] == 2
+    assert (ds["efficiency"] == ds["images_per_second"] / ds["alone_images_per_second"]).all()
+
+
 def test_a_time_limit_that_leaves_nothing_says_so(tmp_path):
     with pytest.raises(TimeoutError, match="before any of 1 measurements"):
         scaling_sweep.measure_all([ScalingConfig(**TINY)], store=tmp_path, time_limit=0, progress=False)
@@ -67,7 +74,16 @@ def efficiency(*parts):
     return scaling_sweep.with_efficiency(results.merge(parts))["efficiency"].values
 
 
-def test_efficiency_is_against_one_rank_of_the_same_library_and_repetition():
+def test_efficiency_is_against_one_rank_without_a_library_of_the_same_launch():
+    rows = [
+        made_measurement(90, library="ddp", alone=(100, 100)),
+        made_measurement(180, library="ddp", ranks=2, alone=(50, 200)),  # geometric mean: 100
+        made_measurement(180, library="horovod", ranks=2, alone=(120, 120)),
+    ]
+    assert efficiency(*rows).tolist() == pytest.approx([0.9, 0.9, 0.75])
+
+
+def test_without_such_a_rank_efficiency_is_against_one_rank_of_the_same_library_and_repetition():
     rows = [
         made_measurement(100, library="ddp"), made_measurement(50, library="horovod"),
         made_measurement(180, library="ddp", ranks=2), made_measurement(60, library="horovod", ranks=2),

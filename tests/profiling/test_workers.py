@@ -19,7 +19,7 @@ from torch.nn import functional
 from waiting import wait_until
 
 from dolb import models, results
-from dolb.profiling import trace, worker, workers
+from dolb.profiling import cores, trace, worker, workers
 from dolb.profiling.config import ScalingConfig, strong, weak
 from dolb.profiling.workers import Place, WorkerError, measure
 
@@ -352,7 +352,54 @@ def test_whoever_stops_to_listen_ends_the_processes(tmp_path):
     assert not processes_of(os.getpid())
 
 
-@pytest.mark.parametrize("change", [{"ranks": 1}, {"library": "horovod"}, {"trace_steps": 1}])
+@LIBRARIES
+def test_one_rank_without_the_library_is_measured_beside_and_changes_no_weight(request, library, tmp_path, measured):
+    if library == "horovod":
+        request.getfixturevalue("horovod")
+    _, plain = measured(library)
+    made = configured(CONFIG, library).as_dict() | {"trace_steps": 0, "steps": 9, "alone_steps": 6}
+    weak_run = ScalingConfig.from_dict(made)
+    strong_run = ScalingConfig.from_dict(made | {"scaling": "strong", "steps": 2})
+    folder = tmp_path / "files"
+    weak_row, strong_row = workers.measure_together([weak_run, strong_run], folder=folder, oversubscribe=True)
+    before, after = (json.loads((folder / f"alone-{when}.json").read_text()) for when in ("before", "after"))
+    for row, batch in ((weak_row, 16), (strong_row, 32)):
+        (name,) = (name for name in before if name.endswith(f" {batch}"))
+        assert row["alone_images_per_second"].item() == pytest.approx(np.sqrt(before[name] * after[name]))
+        assert row["alone_drift"].item() == pytest.approx(after[name] / before[name])
+    # The ten updates of the measurement without it; what is kept last is of the second one.
+    alone = measure(weak_run, folder=tmp_path / "again", oversubscribe=True)
+    assert alone["alone_images_per_second"].item() > 0
+    for rank in range(2):
+        assert np.array_equal(*(np.load(at / f"weights-{rank}.npy") for at in (plain, tmp_path / "again")))
+
+
+@LIBRARIES
+def test_a_pinned_rank_with_all_of_its_threads_has_one_core(request, library):
+    if library == "horovod":
+        request.getfixturevalue("horovod")
+    if workers.slots() < 2:
+        pytest.skip("two cores are needed")
+    config = ScalingConfig(**SHARED, library=library, steps=2, warmup_steps=0, pinned=True)
+    row = measure(config, timeout=120)
+    assert row["threads_per_rank"].item() == 1
+    assert row["pinned"].item()
+    assert row["device"].item() == cores.in_words()
+    assert row["busy_threads"].item() >= 0 or np.isnan(row["busy_threads"].item())
+
+
+def test_a_rank_that_is_not_pinned_may_run_anywhere(measured):
+    row, _ = measured("ddp")
+    assert row["threads_per_rank"].item() == workers.slots()
+
+
+def test_ranks_that_must_share_a_core_cannot_be_pinned():
+    many = ScalingConfig(ranks=workers.slots() + 1, pinned=True)
+    with pytest.raises(ValueError, match="ask for fewer ranks, or for ranks that are not pinned"):
+        measure(many, oversubscribe=True)
+
+
+@pytest.mark.parametrize("change", [{"ranks": 1}, {"library": "horovod"}, {"trace_steps": 1}, {"pinned": True}])
 def test_measurements_that_need_other_processes_are_refused(change):
     one = ScalingConfig(**SHARED)
     with pytest.raises(ValueError, match="cannot be made together"):

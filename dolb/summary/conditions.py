@@ -1,0 +1,53 @@
+"""Under which conditions ranks were measured, in words: what one rank alone was, and what ranks had of the machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from dolb.summary.ddp_vs_horovod import rows
+
+
+def baseline(ds: xr.Dataset) -> str:
+    """Say what efficiency is measured against, of the runs that there are; it follows "one rank alone"."""
+    measured = rows(ds, "measured")
+    known = measured[measured["alone_images_per_second"].notna()] if "alone_images_per_second" in ds else measured[:0]
+    if known.empty:
+        return (
+            "Here that is one rank under the same library: these runs were made before there was one without. Alone, "
+            "Horovod does nothing, while DDP still copies its buckets, so the efficiencies of the two do not compare; "
+            "their throughputs on as many ranks do."
+        )
+    drift = float(np.exp(np.log(known["alone_drift"]).abs().median())) - 1
+    told = (
+        "Here that is one rank without any library, which trains in the same launch before the library is started and "
+        f"again after the other ranks have ended; its two throughputs differ by {drift:.0%} in the median."
+    )
+    if older := len(measured) - len(known):
+        told += f" {older} of {len(measured)} runs are older and are compared with one rank under their own library."
+    return told
+
+
+def cores(ds: xr.Dataset) -> str:
+    """Say which cores ranks had and what else the machine did, as far as the runs recorded it."""
+    measured = rows(ds, "measured")
+    recorded = measured[measured["threads_per_rank"].notna()] if "threads_per_rank" in ds else measured[:0]
+    if recorded.empty:
+        return (
+            "Ranks were not held to cores: they and the threads of the libraries ran where there was room. What else "
+            "the machine did meanwhile is not recorded."
+        )
+    held = recorded["pinned"].astype(bool)
+    if held.all():
+        told = "Each rank was held to one core of its own, the threads of its library included."
+    elif held.any():
+        told = f"In {held.sum()} of {len(held)} runs each rank was held to one core of its own, with its threads."
+    else:
+        told = "Ranks were not held to cores: they and the threads of the libraries ran where there was room."
+    if (each := recorded["threads_per_core"].max()) > 1:
+        told += f" A core here is a hardware thread, of which {each:.0f} share the arithmetic of one core."
+    if not np.isnan(busy := recorded["busy_threads"].max()):
+        told += f" Just before ranks started, other work kept at most {busy:.1f} cores busy."
+    if older := len(measured) - len(recorded):
+        told += f" Of {older} older runs nothing of this is recorded."
+    return told

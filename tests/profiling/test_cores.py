@@ -1,0 +1,59 @@
+"""The machine as results name it: its processor, its hardware threads in the order ranks get them, and who is busy."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dolb.profiling import cores
+
+
+@pytest.fixture
+def two_to_a_core(monkeypatch):
+    """A machine of four cores with two hardware threads each, numbered as Linux does."""
+    monkeypatch.setattr(cores, "_core_of", lambda: {thread: thread % 4 for thread in range(8)})
+
+
+def test_ranks_get_a_core_each_before_two_share_one(two_to_a_core):
+    assert cores.hardware_threads() == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_ranks_get_a_core_each_where_neighbours_share_one_too(monkeypatch):
+    monkeypatch.setattr(cores, "_core_of", lambda: {thread: thread // 2 for thread in range(6)})
+    assert cores.hardware_threads() == [0, 2, 4, 1, 3, 5]
+
+
+def test_a_machine_is_named_by_its_processor_and_threads(two_to_a_core):
+    assert cores.threads_per_core() == 2
+    assert cores.in_words() == f"{cores.processor()}, 8 threads, 2 to a core"
+
+
+def test_this_machine_has_the_threads_that_this_process_may_use():
+    assert sorted(cores.hardware_threads()) == sorted(os.sched_getaffinity(0))
+    assert cores.processor()
+
+
+def test_a_busy_process_beside_is_seen():
+    if math.isnan(cores.busy_threads(0.05)):
+        pytest.skip("this system does not count what its processors do")
+    beside = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.3)
+        assert cores.busy_threads(0.5) > 0.5
+    finally:
+        beside.kill()
+        beside.wait()
+
+
+def test_where_nobody_counts_it_is_not_known_who_is_busy(monkeypatch, tmp_path):
+    monkeypatch.setattr(cores, "_STAT", tmp_path / "none")
+    assert math.isnan(cores.busy_threads(0.0))
+
+
+def test_without_lscpu_each_thread_is_a_core(monkeypatch):
+    monkeypatch.setattr(cores, "_lscpu", lambda *_: "")
+    assert set(cores._core_of.__wrapped__().items()) == {(thread, thread) for thread in os.sched_getaffinity(0)}
+    assert cores.processor.__wrapped__() == os.uname().machine

@@ -1,0 +1,58 @@
+"""What a page says of how ranks were measured: against what, on which cores, beside what; and what nobody recorded."""
+
+import numpy as np
+import pytest
+from made_scaling import made_measurement
+
+from dolb import results
+from dolb.summary import conditions
+
+
+def ranks_on(pinned, threads_per_core=1.0, busy=0.1, **changes):
+    """A measurement that recorded the machine."""
+    told = {"threads_per_rank": 1.0 if pinned else 16.0, "threads_per_core": threads_per_core, "busy_threads": busy}
+    row = made_measurement(pinned=pinned, **changes)
+    return row.assign({name: ("run", np.array([value])) for name, value in told.items()})
+
+
+def test_efficiency_over_one_rank_without_a_library_is_told_with_how_far_before_and_after_differ():
+    rows = [made_measurement(repeat=k, alone=(100, after)) for k, after in enumerate((100, 90, 110))]
+    said = conditions.baseline(results.merge(rows))
+    assert "one rank without any library" in said
+    assert "differ by 10% in the median" in said  # of 0%, 11% and 10%
+    assert "older" not in said
+
+
+def test_results_without_such_a_rank_are_said_to_be_over_the_library_s_own():
+    assert "one rank under the same library" in conditions.baseline(made_measurement())
+    both = results.merge([made_measurement(), made_measurement(repeat=1, alone=(100, 100))])
+    assert "1 of 2 runs are older and are compared with one rank under their own library" in conditions.baseline(both)
+
+
+def test_pinned_ranks_are_said_to_have_a_core_each_and_what_ran_beside_them():
+    said = conditions.cores(results.merge([ranks_on(True, busy=0.04), ranks_on(True, busy=1.27, repeat=1)]))
+    assert "Each rank was held to one core of its own, the threads of its library included." in said
+    assert "other work kept at most 1.3 cores busy" in said
+    assert "hardware thread" not in said
+
+
+def test_cores_that_are_hardware_threads_are_called_so():
+    assert "hardware thread, of which 2 share" in conditions.cores(ranks_on(True, threads_per_core=2.0))
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_only_pinned_ranks_are_said_to_have_a_core(pinned):
+    assert ("core of its own" in conditions.cores(ranks_on(pinned))) == pinned
+
+
+def test_what_was_not_recorded_is_said_not_to_be():
+    assert "is not recorded" in conditions.cores(made_measurement())
+    both = results.merge([made_measurement(), ranks_on(True, repeat=1)])
+    assert "Of 1 older runs nothing of this is recorded." in conditions.cores(both)
+
+
+def test_the_published_page_says_what_is_true_of_its_rows(repo_root):
+    ds = results.load(repo_root / "results" / "ddp-vs-horovod.nc")
+    measured = ds["source"].values == "measured"
+    held = "pinned" in ds and bool(ds["pinned"].values[measured].all())
+    assert ("Each rank was held to one core" in conditions.cores(ds)) == held
