@@ -106,7 +106,7 @@ def calibrate(
             f"{len(free)} knobs are free, and {chosen.sum()} points to fit them; at least as many are needed"
         )
     measured = table[what].to_numpy(float)
-    setups = [scenario({str(name): value for name, value in row.items()}) for row in table.to_dict("records")]
+    setups = [scenario(row) for row in _records(table)]
 
     def simulated(knobs: Knobs, wanted: np.ndarray) -> np.ndarray:
         ranks = {i: int(table["ranks"][i]) for i in np.flatnonzero(wanted)}
@@ -134,6 +134,10 @@ def calibrate(
         error=result / measured - 1,
     )
     return Calibration(knobs, points)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _begin(free: Mapping[str, Range], start: Knobs | float) -> np.ndarray:
@@ -213,7 +217,7 @@ def calibrate_published(
     (a test shows it). ``profiles`` as in `published_scenario`.
     """
     points = published_points(rows)
-    setups = [published_scenario(row, profiles) for row in points.to_dict("records")]
+    setups = [published_scenario(row, profiles) for row in _records(points)]
     simulated = np.array(
         [
             [
@@ -245,11 +249,11 @@ def published_in_words(found: Calibration) -> str:
     asked = points["asked"]
     return (
         f"There are {len(points)} points, and one knob is fitted to them: by how much GPUs differ in speed within a "
-        f"step. Were they all alike, the simulator would be off by {bare}: it promises too much everywhere. With each "
-        f"point left out in turn and the others fitted, it is off by {judged} on the one left out. All together ask "
-        f"for a standard deviation of {found.knobs['jitter']:.1%}, which the lines of the curves above have. Each "
-        f"alone asks for {asked.min():.1%} to {asked.max():.1%}, and the bands cover {limits.low:.1%} to {limits.high:.1%}. "
-        f"None of these points is of Summit, and none of more than {points['ranks'].max():,} GPUs. What share of the "
-        f"peak bandwidth is achieved they do not tell; it stays at {network.ASSUMED_ACHIEVED:.0%}, and the bands cover "
+        f"step. Were they all alike, the simulator would be off by {bare}. With each point left out in turn and the "
+        f"others fitted, it is off by {judged} on the one left out. All together ask for a standard deviation of "
+        f"{found.knobs['jitter']:.1%}, which the lines of the curves above have. Each alone asks for {asked.min():.1%} "
+        f"to {asked.max():.1%}, and the bands cover {limits.low:.1%} to {limits.high:.1%}. None of these points is of "
+        f"Summit, and none of more than {points['ranks'].max():,} GPUs. What share of the peak bandwidth is achieved "
+        f"they do not tell; it stays at {network.ASSUMED_ACHIEVED:.0%}, and the bands cover "
         f"{UNKNOWN['bandwidth'].low:.0%} to {UNKNOWN['bandwidth'].high:.0%}."
     )

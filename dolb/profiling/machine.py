@@ -28,9 +28,9 @@ MOST_OPTIMIZER = 0.7  # of a step: no fit may leave less than the rest to the pa
 HALVES, SEED, TRIES = 10, 0, 1000
 
 # In order of what they matter, as fewer points fit fewer knobs. `worth` measures what each gains: on the 39 points
-# published with this model the judged root of the mean square is 12.5%, without hop_seconds 48%, crowded_hops 23%, optimizer 16%,
-# shared_bandwidth 15%, crowded_bytes 14%, rank_bandwidth 12.8%. Compute that slows with every further rank was tried
-# beside them and left out: with it the error was 13.4%.
+# published with this model the judged root of the mean square is 12.5%, without hop_seconds 48%, crowded_hops 23%,
+# optimizer 16%, shared_bandwidth 15%, crowded_bytes 14%, rank_bandwidth 12.8%. Compute that slows with every further
+# rank was tried beside them and left out: with it the error was 13.4%.
 KNOBS: dict[str, Range] = {
     # Seconds of a hop between two processes over Gloo: from a bare system call to several time slices of the scheduler.
     "hop_seconds": Range(1e-6, 6e-3, log=True),
@@ -58,7 +58,7 @@ def spare_cores(ranks: int, cores: int) -> float:
 
 
 def turn(scenario: Scenario, knobs: Knobs, ranks: int, cores: int) -> Scenario:
-    """Return the scenario on so many ranks of a machine with some of ``KNOBS`` set; the network is else as it was.
+    """Return the scenario on so many ranks of a machine with some of ``KNOBS`` set, links else `NOMINAL`.
 
     The time of a rank alone stays: the optimizer's part is taken from its passes.
     """

@@ -185,5 +185,5 @@ def from_dataset(ds: xr.Dataset) -> Tensors:
         raise ValueError(f"{', '.join(missing)} not found on dimension 'layer'; needed: {', '.join(wanted)}")
     if ds.sizes.get("run", 1) != 1:
         raise ValueError(f"there are {ds.sizes['run']} measurements; one is accepted, and `measured` finds one")
-    name, *columns = (ds[column].to_numpy() for column in wanted)
-    return Tensors(tuple(map(str, name)), *columns)
+    names, sizes, forward, backward = (ds[column].to_numpy() for column in wanted)
+    return Tensors(tuple(map(str, names)), sizes, forward, backward)
