@@ -246,8 +246,8 @@ def in_words(found: Check, repeated: Mapping[str, float]) -> str:
         if np.isfinite(repeated[name])
     )
     return (
-        f"{len(found.fits[0].knobs)} knobs are fitted to half of {len(found.fits[0].points)} points, {len(found.fits)} "
-        f"times over with random halves that both have every network, library and number of ranks. The points that "
+        f"Knobs: {len(found.fits[0].knobs)}, fitted to half of {len(found.fits[0].points)} points, {len(found.fits)} "
+        f"times over with random halves, balanced in networks, libraries and numbers of ranks. The points that "
         f"judge are off by {judged.median:.0%} in the median, {judged.rms:.0%} in the root of the mean square and "
         f"{judged.worst:.0%} at most; {judged.near:.0%} of them are within the {NEAR:.0%} aimed at. The points that "
         f"were fitted: {fitted.median:.0%}, {fitted.rms:.0%} and {fitted.worst:.0%}, {fitted.near:.0%} within. "
