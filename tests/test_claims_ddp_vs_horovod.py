@@ -5,6 +5,7 @@ from made_scaling import made_linked, made_measurement, made_measurements, small
 
 from dolb import claims
 from dolb.profiling import scaling_sweep
+from dolb.summary import ddp_vs_horovod as study
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,15 @@ def test_the_order_holds_and_the_bend_does_not_so_g18_is_mixed(every_claim, simu
     assert "Horovod 0.20 does not bend; without its response cache it bends" in found.ours
     assert "100% of the draws" in found.ours
     assert "weak scaling, 1.19" in found.ours  # 0.95 / 0.80
+
+
+def test_g18_says_how_far_ddp_leads_and_how_efficient_horovod_is_where_it_bends(every_claim, simulation):
+    told = verdicts(every_claim, scaled(0.95, 0.80), simulation)["G18"].ours
+    lines = study.curves(simulation).set_index(["variant", "ranks"])["efficiency"]
+    bent = study.bend(simulation, study.UNCACHED)
+    assert f"leads Horovod 0.20 by {100 * (lines['DDP', 1536] - lines['Horovod 0.20', 1536]):+.1f} points" in told
+    assert f"{lines[study.UNCACHED, bent]:.0%}, to {lines[study.UNCACHED, 1536]:.0%} at 1,536" in told
+    assert "not the model" in told
 
 
 def test_what_links_show_is_told_beside_g18_and_does_not_decide_it(every_claim, simulation):

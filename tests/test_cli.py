@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from made_landscapes import made_landscape
 from made_runs import made_run
+from made_scaling import made_measurement
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -110,6 +111,25 @@ def test_publishing_merges_runs_into_the_results_and_refuses_demo_runs(tmp_path,
 
 def test_publishing_an_empty_store_says_how_to_fill_it(tmp_path):
     assert "dolb sweep batch-size" in dolb("publish", "batch-size", "--store", tmp_path, code=2)
+
+
+def test_what_is_simulated_is_renewed_without_a_new_measurement(tmp_path, monkeypatch):
+    for folder in ("notebooks", "results"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
+    monkeypatch.chdir(tmp_path)
+    measured, old = (
+        made_measurement(experiment="step-timeline", data="cifar10", repeat=repeat).assign(same_order=("run", [True]))
+        for repeat in (0, 1)
+    )
+    old["source"] = ("run", ["simulated"])
+    results.save(results.merge([measured, old]), tmp_path / "results" / "step-timeline.nc")
+    dolb("publish", "step-timeline", "--store", tmp_path / "store")
+    ds = results.load(tmp_path / "results" / "step-timeline.nc")
+    kept = ds.isel(run=(ds["source"] == "measured").to_numpy())
+    assert kept["key"].values.tolist() == measured["key"].values.tolist()
+    assert old["key"].item() not in ds["key"].values
+    assert (ds["source"] == "simulated").any()
 
 
 def test_publishing_keeps_landscapes_whole(tmp_path, monkeypatch):

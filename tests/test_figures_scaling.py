@@ -7,7 +7,7 @@ import vl_convert
 from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import claims, figures, results
-from dolb.profiling import calibrate, curves, linked, scaling_sweep, timeline
+from dolb.profiling import calibrate, curves, linked, machine, scaling_sweep, timeline
 from dolb.summary import ddp_vs_horovod as study
 from dolb.summary import step_timeline
 
@@ -21,7 +21,7 @@ def ds():
 
 @pytest.fixture(scope="module")
 def charts(ds):
-    fitted = calibrate.calibrate_measured(ds)
+    fitted = machine.check(ds, count=1).fits[0]
     over_links = results.merge(made_linked(lambda library, hosts, rate, repeat: min(rate, 90.0 + repeat) * hosts))
     over_links = scaling_sweep.complete([over_links], small_simulation())
     return {

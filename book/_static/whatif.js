@@ -12,7 +12,8 @@
   function allreduceSeconds(network, ranks, size) {
     const nodes = Math.ceil(ranks / network.ranks_per_node);
     const local = Math.min(ranks, network.ranks_per_node);
-    const within = (network.intra.bandwidth * network.achieved) / (network.shared ? local : 1);
+    const share = network.shared_bandwidth === null ? Infinity : network.shared_bandwidth / local;
+    const within = network.achieved * Math.min(network.intra.bandwidth, share);
     const between = network.inter.bandwidth * network.achieved;
     const slowest = nodes > 1 ? Math.min(within, between) : within;
     const { launch, intra, inter, chunk_bytes: chunk } = network;
@@ -44,7 +45,7 @@
 
   function negotiationSeconds(policy, ranks, tensors) {
     const tree = levels(ranks) * policy.latency;
-    if (policy.response_cache) return 2 * tree;
+    if (policy.response_cache) return policy.agreement === "ring" ? 2 * (ranks - 1) * policy.latency : tree;
     return 4 * tree + (ranks - 1) * (policy.message_seconds + tensors * policy.request_seconds);
   }
 
@@ -128,9 +129,10 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     ["batch_per_rank", "images per GPU", 8, 256, 8, (x) => x, (d) => d.batch_per_rank],
     ["bandwidth", "share of peak bandwidth achieved", 5, 100, 5, (x) => `${x}%`, (d, s) => 100 * s.network.achieved],
     ["latency", "latency, times the usual", 0, 10, 0.5, (x) => `${x}×`, () => 1],
-    ["jitter", "spread of compute times", 0, 5, 0.25, (x) => `${x}%`, (d) => 100 * d.jitter],
+    ["jitter", "spread of compute times", 0, 15, 0.1, (x) => `${x}%`, (d) => 100 * d.jitter],
     ["bucket", "DDP: bucket size", 1, 100, 1, (x) => `${x} MiB`, (d, s) => s.ddp.bucket_bytes / MIB],
     ["cycle", "Horovod: cycle time", 0, 20, 0.5, (x) => `${x} ms`, (d, s) => 1000 * s.horovod.cycle_seconds],
+    ["fusion", "Horovod: fusion threshold", 0, 256, 1, (x) => `${x} MiB`, (d, s) => s.horovod.fusion_bytes / MIB],
     ["request", "Horovod: coordinator's time per tensor and rank", 0, 1, 0.05, (x) => `${x} µs`,
       (d, s) => 1e6 * s.horovod.request_seconds],
   ];
@@ -203,6 +205,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
         launch: presets.network.launch * value("latency"), achieved: value("bandwidth") / 100 };
       const policy = kind === "ddp" ? { ...presets.ddp, bucket_bytes: value("bucket") * MIB } : {
         ...presets.horovod, response_cache: check.checked, cycle_seconds: value("cycle") / 1000,
+        fusion_bytes: value("fusion") * MIB,
         request_seconds: value("request") * 1e-6, latency: presets.horovod.latency * value("latency"),
       };
       const arch = form.elements.model.value;
@@ -252,7 +255,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
 
     form.addEventListener("input", (event) => {
       if (event.target.name === "network") adopt(["bandwidth"]);
-      if (event.target.name === "library") adopt(["cycle", "request"]);
+      if (event.target.name === "library") adopt(["cycle", "fusion", "request"]);
       draw();
     });
     form.addEventListener("submit", (event) => event.preventDefault());

@@ -34,8 +34,11 @@ def _scaling(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         + ", ".join(_efficiency(name, at[name]) for name in (study.DDP, study.OF_ITS_TIME, study.UNCACHED))
         + f". DDP is ahead of {study.OF_ITS_TIME} in {ahead[study.OF_ITS_TIME]:.0%} of the draws of what is not known "
         f"at the worst number of GPUs up to there, and of {study.LATER}, with its later defaults, in "
-        f"{ahead[study.LATER]:.0%}. {study.OF_ITS_TIME} {_bend(bends[study.OF_ITS_TIME])}; without its response cache "
-        f"it {_bend(bends[study.UNCACHED])}. {here}{_over_links(ds)}"
+        f"{ahead[study.LATER]:.0%}. By the lines it leads {study.OF_ITS_TIME} by {_lead(at, study.OF_ITS_TIME)} and "
+        f"{study.LATER} by {_lead(at, study.LATER)} of efficiency there. Draws vary what is not known of the machine, "
+        f"not the model; how far that is off on published points is on the page. "
+        f"{study.OF_ITS_TIME} {_bend(curves, study.OF_ITS_TIME, bends)}; without its response cache "
+        f"it {_bend(curves, study.UNCACHED, bends)}. {here}{_over_links(ds)}"
     )
     reason = (
         "The GPUs of the claim are simulated; only ranks on one machine are measured. Replicated needs three things: "
@@ -61,8 +64,18 @@ def _efficiency(name: str, row: pd.Series) -> str:
     )
 
 
-def _bend(ranks: float) -> str:
-    return "does not bend" if np.isnan(ranks) else f"bends from about {round(ranks, -1):,.0f} GPUs on"
+def _lead(at: Mapping[str, pd.Series], variant: str) -> str:
+    return f"{100 * (at[study.DDP]['efficiency'] - at[variant]['efficiency']):+.1f} points"
+
+
+def _bend(curves: pd.DataFrame, variant: str, bends: Mapping[str, float]) -> str:
+    """Say from where on a curve bends, and what its efficiency is there and where the study ended."""
+    ranks = bends[variant]
+    if np.isnan(ranks):
+        return "does not bend"
+    curve = curves[curves["variant"] == variant].set_index("ranks")["efficiency"]
+    told = f"bends from about {round(ranks, -1):,.0f} GPUs on, where its efficiency is {curve[ranks]:.0%}"
+    return f"{told}, to {curve[STUDIED]:.0%} at {STUDIED:,}" if ranks < STUDIED else told
 
 
 def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:

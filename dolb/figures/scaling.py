@@ -216,8 +216,9 @@ def validation(points: pd.DataFrame, title: str = "") -> Panel:
     wide = points["measured"].max() > WIDE * points["measured"].min()
     scale: dict[str, Any] = {"type": "log" if wide else "linear", "nice": not wide, "padding": 10}
     scale |= {} if wide else {"zero": False}
-    x = alt.X("measured:Q", title="measured").scale(**scale).axis(format="~s")
-    y = alt.Y("simulated:Q", title="simulated").scale(**scale).axis(format="~s")
+    numbers = "~s" if points["measured"].max() > 1 else ".0%"  # throughputs, or efficiencies
+    x = alt.X("measured:Q", title="measured").scale(**scale).axis(format=numbers)
+    y = alt.Y("simulated:Q", title="simulated").scale(**scale).axis(format=numbers)
     tooltip = [
         alt.Tooltip("label:N", title="what"),
         alt.Tooltip("used:N", title="used to"),

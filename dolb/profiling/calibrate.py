@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,13 +12,39 @@ import xarray as xr
 from scipy.optimize import least_squares
 
 from dolb.profiling import network, tensors
-from dolb.profiling.policy import DDP, MIB, MILLISECOND, Horovod, Policy, horovod
+from dolb.profiling.policy import DDP, Policy, horovod
 from dolb.profiling.scaling import UNKNOWN, Knobs, Range, turn
 from dolb.profiling.simulate import Scenario, simulate
 
 Row = Mapping[str, Any]
+Turn = Callable[[Scenario, Knobs, int], Scenario]  # sets knobs of a scenario on so many ranks
 OBSERVED = ("efficiency", "images_per_second")
-STARTS = (0.1, 0.5, 0.9)
+STARTS = (0.1, 0.5, 0.9)  # shares of the way through every range, from which fits begin
+NEAR = 0.1  # an error below this is what the simulator aims at
+
+
+class Errors(NamedTuple):
+    """How far points are off, whatever the sign: median, root mean square, largest, and the share within ``NEAR``."""
+
+    points: int
+    median: float
+    rms: float
+    worst: float
+    near: float
+
+
+def errors(points: pd.DataFrame, used: str) -> Errors:
+    """Sum up the errors of the points that were used so, to ``fit`` or to ``judge``."""
+    error = points.loc[points["used"] == used, "error"].abs().to_numpy()
+    if not len(error):
+        raise ValueError(f"no point was used to {used!r}; there are: {', '.join(sorted(set(points['used'])))}")
+    return Errors(
+        len(error),
+        float(np.median(error)),
+        float(np.sqrt((error**2).mean())),
+        float(error.max()),
+        float((error <= NEAR).mean()),
+    )
 
 
 @dataclass(frozen=True)
@@ -35,7 +60,7 @@ class Calibration:
 
     def worst(self, used: str) -> float:
         """Return the largest error, whatever its sign, of the points that were used so."""
-        return float(self.points.loc[self.points["used"] == used, "error"].abs().max())
+        return errors(self.points, used).worst
 
 
 def alternate(count: int) -> list[bool]:
@@ -47,7 +72,9 @@ def calibrate(
     measurements: pd.DataFrame | xr.Dataset,
     scenario: Callable[[Row], Scenario],
     free: Mapping[str, Range],
-    fit: Sequence[bool] | None = None,
+    fit: Sequence[bool] | np.ndarray | None = None,
+    turned: Turn = lambda scenario, knobs, _: turn(scenario, knobs),
+    starts: Sequence[Knobs | float] = STARTS,
 ) -> Calibration:
     """Fit the ``free`` knobs by least squares of logarithms on some points, and simulate all.
 
@@ -61,6 +88,10 @@ def calibrate(
         Limits of the knobs to fit; see `scaling.turn`.
     fit
         Which points to fit; the rest judge. `alternate` unless given.
+    turned
+        What sets the knobs; `scaling.turn` unless given.
+    starts
+        Where fits begin, of which the best counts: shares of the way through all ranges, or knobs.
     """
     table = measurements.to_dataframe().reset_index() if isinstance(measurements, xr.Dataset) else measurements
     table = table.reset_index(drop=True)
@@ -75,10 +106,11 @@ def calibrate(
             f"{len(free)} knobs are free, and {chosen.sum()} points to fit them; at least as many are needed"
         )
     measured = table[what].to_numpy(float)
-    setups = [scenario({str(name): value for name, value in row.items()}) for row in table.to_dict("records")]
+    setups = [scenario(row) for row in _records(table)]
 
     def simulated(knobs: Knobs, wanted: np.ndarray) -> np.ndarray:
-        steps = [simulate(turn(setups[i], knobs), int(table["ranks"][i])) for i in np.flatnonzero(wanted)]
+        ranks = {i: int(table["ranks"][i]) for i in np.flatnonzero(wanted)}
+        steps = [simulate(turned(setups[i], knobs, count), count) for i, count in ranks.items()]
         return np.array([getattr(step, what) for step in steps])
 
     def knobs_at(shares: np.ndarray) -> dict[str, float]:
@@ -89,8 +121,7 @@ def calibrate(
 
     # A step of the schedule can jump where a tensor just misses a cycle: wide differences, and more than one start.
     fits = [
-        least_squares(residuals, np.full(len(free), start), bounds=(0, 1), diff_step=1e-3, x_scale=0.1)
-        for start in STARTS
+        least_squares(residuals, _begin(free, start), bounds=(0, 1), diff_step=3e-3, x_scale=0.1) for start in starts
     ]
     knobs = knobs_at(min(fits, key=lambda result: result.cost).x)
     everything = np.ones(len(table), bool)
@@ -103,6 +134,17 @@ def calibrate(
         error=result / measured - 1,
     )
     return Calibration(knobs, points)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def _begin(free: Mapping[str, Range], start: Knobs | float) -> np.ndarray:
+    if isinstance(start, float):
+        return np.full(len(free), start)
+    # A fit may end on a limit; another begins a little inside, as least squares asks.
+    return np.clip([limits.share(start[name]) for name, limits in free.items()], 0.01, 0.99)
 
 
 @dataclass(frozen=True)
@@ -158,77 +200,60 @@ def published_scenario(row: Row, profiles: Mapping[str, tensors.Tensors] | None 
     return Scenario(step, network.preset(setup.network), setup.policy, setup.batch_per_rank)
 
 
+# Standard deviations of compute times that are tried on published points. A step jumps where a tensor just misses a
+# cycle of Horovod, so every value is tried; and as all fits choose among the same, leaving a point out costs nothing.
+TRIED_JITTERS = np.arange(0, 0.151, 0.001)
+
+
 def calibrate_published(
     rows: Sequence[Row],
-    free: Mapping[str, Range] | None = None,
     profiles: Mapping[str, tensors.Tensors] | None = None,
+    bandwidth: float = network.ASSUMED_ACHIEVED,
 ) -> Calibration:
-    """Fit jitter and bandwidth to every other published point of more than one GPU, and judge on the others.
+    """Fit the spread of compute times to all published points of more than one GPU, and judge each by the others.
 
-    ``profiles`` as in `published_scenario`.
+    The knob is that of all points. The errors are those of each point when it alone was left out, so all of them judge;
+    ``asked`` is the spread that a point asks for alone. Bandwidth is not fitted: the points ask for none in particular
+    (a test shows it). ``profiles`` as in `published_scenario`.
     """
-    knobs = {"jitter": Range(0.0, 0.2), "bandwidth": UNKNOWN["bandwidth"]} if free is None else free
-    return calibrate(published_points(rows), partial(published_scenario, profiles=profiles), knobs)
-
-
-# Where the fit of ranks on one machine begins; its knobs turn both numbers. In order of what they matter.
-MACHINE = network.loopback(latency=20e-6, bandwidth=10e9)
-ON_MACHINE: dict[str, Range] = {
-    "compute": Range(0.7, 3.0, log=True),
-    "latency": Range(0.1, 300.0, log=True),
-    "bandwidth": Range(0.005, 1.0, log=True),
-    "jitter": Range(0.0, 0.3),
-}
-_SETTINGS = ["bucket_mb", "fusion_threshold_mb", "cycle_time_ms"]
-_POINT = ["arch", "data", "batch_size_per_rank", "library", *_SETTINGS]
-
-
-def measured_points(ds: xr.Dataset) -> pd.DataFrame:
-    """Return measured throughput, mean over repetitions, by setting and ranks, beside that of one rank alone.
-
-    Of measured runs these are the ones under weak scaling: there a run on one rank tells the compute time of a rank.
-    """
-    names = [*_POINT, "ranks", "scaling", "source", "repeat", "images_per_second"]
-    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    on_loopback = ds["hosts"].to_numpy() == 1 if "hosts" in ds else True
-    table = table[(table["source"] == "measured") & (table["scaling"] == "weak") & on_loopback]
-    means = table.groupby([*_POINT, "ranks"], as_index=False)["images_per_second"].mean()
-    same = ["arch", "data", "batch_size_per_rank", "library"]
-    alone = means[means["ranks"] == 1].drop_duplicates(same)[[*same, "images_per_second"]]
-    points = means.merge(alone, on=same, suffixes=("", "_alone"))
-    return points[points["ranks"] > 1].sort_values([*_POINT, "ranks"], ignore_index=True)
-
-
-def measured_scenario(row: Row) -> Scenario:
-    """Return the scenario of a point measured on one machine, its compute as fast as one rank alone."""
-    size, channels = (8, 1) if row["data"] == "digits" else (32, 3)
-    table = tensors.work(row["arch"], image_size=size, num_classes=10, channels=channels)
-    batch = int(row["batch_size_per_rank"])
-    step = tensors.spread(table, batch / float(row["images_per_second_alone"]))
-    return Scenario(step, MACHINE, _measured_policy(row), batch)
-
-
-def _measured_policy(row: Row) -> Policy:
-    if row["library"] == "ddp":
-        bucket = round(row["bucket_mb"] * MIB)
-        # Given a size of its own, torch makes all buckets alike; its default has a small first one.
-        return DDP() if bucket == DDP().bucket_bytes else DDP(bucket_bytes=bucket, first_bucket_bytes=bucket)
-    return Horovod(
-        cycle_seconds=row["cycle_time_ms"] * MILLISECOND,
-        fusion_bytes=round(row["fusion_threshold_mb"] * MIB),
-        latency=MACHINE.intra.latency,
-        blocking=True,
+    points = published_points(rows)
+    setups = [published_scenario(row, profiles) for row in _records(points)]
+    simulated = np.array(
+        [
+            [
+                simulate(turn(setup, {"jitter": jitter, "bandwidth": bandwidth}), int(ranks)).efficiency
+                for setup, ranks in zip(setups, points["ranks"], strict=True)
+            ]
+            for jitter in TRIED_JITTERS.tolist()
+        ]
     )
+    measured = points["efficiency"].to_numpy()
+    off = np.log(simulated / measured) ** 2
+    left_out = simulated[(off.sum(axis=1, keepdims=True) - off).argmin(axis=0), np.arange(len(points))]
+    judged = points.assign(
+        used="judge",
+        measured=measured,
+        uncalibrated=simulated[0],
+        simulated=left_out,
+        error=left_out / measured - 1,
+        asked=TRIED_JITTERS[off.argmin(axis=0)],
+    )
+    return Calibration({"jitter": float(TRIED_JITTERS[off.sum(axis=1).argmin()])}, judged)
 
 
-def calibrate_measured(ds: xr.Dataset) -> Calibration:
-    """Fit the network of one machine to every other point measured on it, and judge on the others.
-
-    ``compute`` is how much slower ranks compute side by side than one alone. As many knobs are free as there are points
-    to fit them, at most those of ``ON_MACHINE``.
-    """
-    points = measured_points(ds)
-    if len(points) < 2:
-        raise ValueError(f"{len(points)} points of more than one rank were measured; at least 2 are needed")
-    enough = sum(alternate(len(points)))
-    return calibrate(points, measured_scenario, dict(list(ON_MACHINE.items())[:enough]))
+def published_in_words(found: Calibration) -> str:
+    """Say how many points and knobs there are, how far off the simulator is without a fit and with it, and the band."""
+    points, limits = found.points, UNKNOWN["jitter"]
+    bare = ", ".join(f"{value:+.0%}" for value in points["uncalibrated"] / points["measured"] - 1)
+    judged = ", ".join(f"{value:+.0%}" for value in points["error"])
+    asked = points["asked"]
+    return (
+        f"There are {len(points)} points, and one knob is fitted to them: by how much GPUs differ in speed within a "
+        f"step. Were they all alike, the simulator would be off by {bare}. With each point left out in turn and the "
+        f"others fitted, it is off by {judged} on the one left out. All together ask for a standard deviation of "
+        f"{found.knobs['jitter']:.1%}, which the lines of the curves above have. Each alone asks for {asked.min():.1%} "
+        f"to {asked.max():.1%}, and the bands cover {limits.low:.1%} to {limits.high:.1%}. None of these points is of "
+        f"Summit, and none of more than {points['ranks'].max():,} GPUs. What share of the peak bandwidth is achieved "
+        f"they do not tell; it stays at {network.ASSUMED_ACHIEVED:.0%}, and the bands cover "
+        f"{UNKNOWN['bandwidth'].low:.0%} to {UNKNOWN['bandwidth'].high:.0%}."
+    )

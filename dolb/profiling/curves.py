@@ -23,7 +23,7 @@ from dolb.profiling.config import ScalingConfig
 from dolb.profiling.policy import DDP, MIB, MILLISECOND, Horovod, Policy, horovod
 from dolb.profiling.simulate import MECHANISMS, SOURCE, Scenario, simulate, without
 
-ARCH, BATCH_PER_RANK, JITTER = "resnet50", 32, 0.01
+ARCH, BATCH_PER_RANK = "resnet50", 32
 STUDIED_GPUS, MOST_GPUS, TUNED_GPUS = 1536, 27_000, 96  # of the study, of all Summit, and where the study tuned
 NODE = network.preset("summit").ranks_per_node
 # Horovod as it was when the study ran; without the cache that spares it the coordinator; and with later defaults.
@@ -40,9 +40,13 @@ Row = dict[str, Any]
 def on_summit(
     policy: Policy, arch: str = ARCH, batch_per_rank: int = BATCH_PER_RANK, profile: tensors.Tensors | None = None
 ) -> Scenario:
-    """Return training on Summit's V100 GPUs, at their published speed; ``profile`` as in `tensors.v100`."""
+    """Return training on Summit's V100 GPUs, at their published speed; ``profile`` as in `tensors.v100`.
+
+    GPUs differ in speed as published points of other machines tell; bandwidth is the assumed share of the peak, which
+    these points do not tell.
+    """
     step = tensors.v100(arch, batch_per_rank, profile=profile)
-    return Scenario(step, network.preset("summit"), policy, batch_per_rank, jitter=JITTER)
+    return Scenario(step, network.preset("summit"), policy, batch_per_rank, jitter=scaling.FITTED_JITTER)
 
 
 def simulated(points_per_doubling: int = 3, draws: int = 64) -> xr.Dataset:

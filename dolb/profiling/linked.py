@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.profiling import network
-from dolb.profiling.calibrate import Calibration, Row, calibrate, measured_scenario
+from dolb.profiling import machine, network
+from dolb.profiling.calibrate import Calibration, Row, calibrate
 from dolb.profiling.links import MBIT
 from dolb.profiling.policy import Horovod
 from dolb.profiling.scaling import Range, turn
@@ -45,7 +45,7 @@ def points(ds: xr.Dataset) -> pd.DataFrame:
 
 def scenario(row: Row) -> Scenario:
     """Return the scenario of a point: compute as of one rank alone, and links as they were measured."""
-    base = measured_scenario(row)
+    base = machine.scenario(row)
     latency = float(row["link_latency_seconds"])
     over = network.linked(latency, float(row["achieved_mbit"]) * MBIT, int(row["ranks"]) // int(row["hosts"]))
     policy = replace(base.policy, latency=latency) if isinstance(base.policy, Horovod) else base.policy

@@ -42,8 +42,9 @@ class Network:
         Seconds that every all-reduce takes whatever its size.
     chunk_bytes
         A tree passes the buffer on in chunks of this size; each level delays the first chunk.
-    shared
-        Whether the ranks of a node share one link, as processes of one machine share its memory.
+    shared_bandwidth
+        Bytes per second that the ranks of a node have together, as processes of one machine share its memory; None
+        where every rank has a link to itself.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Network:
     achieved: float = 1.0
     launch: float = 0.0
     chunk_bytes: int = 0
-    shared: bool = False
+    shared_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no network can be."""
@@ -75,7 +76,8 @@ class Network:
 
     def intra_bandwidth(self, ranks: int) -> float:
         """Return the bytes per second that a rank gets within its node."""
-        return self.intra.bandwidth * self.achieved / (self.shape(ranks)[1] if self.shared else 1)
+        share = math.inf if self.shared_bandwidth is None else self.shared_bandwidth / self.shape(ranks)[1]
+        return self.achieved * min(self.intra.bandwidth, share)
 
     def bandwidth(self, ranks: int) -> float:
         """Return the bytes per second of the slowest link that the ranks use."""
@@ -168,13 +170,14 @@ def preset(name: str) -> Network:
     return NETWORKS[name]
 
 
-def loopback(latency: float, bandwidth: float) -> Network:
+def loopback(latency: float, bandwidth: float, rank_bandwidth: float | None = None) -> Network:
     """Return the ranks of one machine, which reduce in a ring through memory that all of them share.
 
-    Both numbers differ from machine to machine: give measured ones, or fit them with `calibrate`.
+    ``bandwidth`` is what ranks have together, ``rank_bandwidth`` the most that one rank moves, whose core has to copy
+    every byte. The numbers differ from machine to machine: `machine` fits them.
     """
-    link = Link(latency, bandwidth)
-    return Network("loopback", 1 << 30, link, link, algorithm="ring", shared=True)
+    link = Link(latency, bandwidth if rank_bandwidth is None else rank_bandwidth)
+    return Network("loopback", 1 << 30, link, link, algorithm="ring", shared_bandwidth=bandwidth)
 
 
 def linked(latency: float, bandwidth: float, ranks_per_host: int = 1) -> Network:
@@ -194,4 +197,5 @@ def without_latency(network: Network) -> Network:
 def without_bandwidth(network: Network) -> Network:
     """Return the network with latency as its only cost."""
     intra, inter = (replace(link, bandwidth=math.inf) for link in (network.intra, network.inter))
-    return replace(network, intra=intra, inter=inter)
+    shared = None if network.shared_bandwidth is None else math.inf
+    return replace(network, intra=intra, inter=inter, shared_bandwidth=shared)

@@ -2,8 +2,8 @@
 
 Facts are from the libraries: DDP's buckets from torch itself (a test compares), Horovod's defaults from its changelog
 (0.21.0 changed the cycle from 5 ms to 1 ms and the fusion buffer from 64 MB to 128 MB), its negotiation from
-horovod/common/controller.cc and mpi_controller.cc. What a message costs the coordinator is assumed; `scaling.UNKNOWN`
-says within which limits.
+horovod/common/response_cache.cc, mpi_controller.cc and gloo_controller.cc. What a message costs the coordinator is
+assumed; `scaling.UNKNOWN` says within which limits.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dolb.profiling.network import MICROSECOND, levels
+from dolb.profiling.network import MICROSECOND, levels, ring_steps
 
 MIB = 1024 * 1024
 MILLISECOND = 1e-3
 PHASES = 8
+AGREEMENTS = ("tree", "ring")
 # The response cache came with horovod/horovod#902, after 0.16.1.
 _FIRST_CACHED, _FIRST_FAST = (0, 16, 2), (0, 21)
 
@@ -89,10 +90,14 @@ class Horovod:
     Parameters
     ----------
     response_cache
-        With it ranks agree by two bitwise all-reduces. Without it rank 0 gathers a list from every rank, counts every
+        With it ranks agree by one all-reduce, a bitwise AND; the OR that could follow is for entries of the cache that
+        have become invalid, and in training none does. Without it rank 0 gathers a list from every rank, counts every
         tensor of every list, and broadcasts its answer: work that grows with ranks times tensors.
+    agreement
+        How that all-reduce goes: ``tree`` for MPI, which halves the distance at every step, as on Summit; ``ring`` for
+        Gloo, whose own all-reduce goes twice around however small it is.
     latency
-        Seconds of one small message between hosts, by which trees of control messages are costed.
+        Seconds of one small message between ranks, by which control messages are costed.
     message_seconds, request_seconds
         Seconds of rank 0 for the list of one rank, and for one tensor in it.
     blocking
@@ -102,12 +107,18 @@ class Horovod:
     cycle_seconds: float = 1 * MILLISECOND
     fusion_bytes: int = 128 * MIB
     response_cache: bool = True
+    agreement: str = "tree"
     latency: float = 3 * MICROSECOND
     message_seconds: float = 1 * MICROSECOND
     request_seconds: float = 0.3 * MICROSECOND
     tensor_seconds: float = 0.0
     blocking: bool = False
     name: str = "Horovod"
+
+    def __post_init__(self) -> None:
+        """Refuse an agreement that is none."""
+        if self.agreement not in AGREEMENTS:
+            raise ValueError(f"agreement {self.agreement!r} is not known; accepted: {', '.join(AGREEMENTS)}")
 
     @property
     def phases(self) -> tuple[float, ...]:
@@ -118,9 +129,9 @@ class Horovod:
         """Return the seconds in which ranks agree on so many tensors; a cycle with none has its cost too."""
         if ranks == 1:
             return 0.0
-        tree = levels(ranks) * self.latency
         if self.response_cache:
-            return 2 * tree  # one bitwise AND, one OR
+            return self.latency * (ring_steps(ranks) if self.agreement == "ring" else levels(ranks))
+        tree = levels(ranks) * self.latency
         gathered = (ranks - 1) * (self.message_seconds + tensors * self.request_seconds)
         return 4 * tree + gathered  # lengths and lists are gathered; a length and a list are broadcast
 

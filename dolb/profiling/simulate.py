@@ -1,8 +1,9 @@
 """One data-parallel training step, simulated: its time, throughput and efficiency, and the events of a few ranks.
 
 Ranks are alike but for their speed of compute in this step, and an all-reduce waits for the slowest. So one schedule,
-that of the slowest rank, holds for all, and the work of simulating it does not grow with ranks. Left out: the input
-pipeline, the optimizer's step, other jobs on the network, and compute that runs slower while communication runs.
+that of the slowest rank, holds for all, and the work of simulating it does not grow with ranks. The optimizer's step
+follows the last all-reduce. Left out: the input pipeline, other jobs on the network, and compute that runs slower while
+communication runs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -84,12 +86,13 @@ def _harmonic(n: int) -> float:
 def simulate(scenario: Scenario, ranks: int) -> Step:
     """Simulate one step on so many ranks."""
     _check(ranks)
-    alone = scenario.tensors.compute_seconds
+    alone = scenario.tensors.step_seconds
     if ranks == 1:
-        return Step(1, alone, alone, 0.0, 0.0, 0, scenario.batch_per_rank / alone, 1.0)
+        passes = scenario.tensors.compute_seconds
+        return Step(1, alone, passes, 0.0, 0.0, 0, scenario.batch_per_rank / alone, 1.0)
     compute = _ready(scenario, ranks)[-1]
     runs = _schedules(scenario, ranks)
-    step = float(np.mean([_step_seconds(compute, run) for run in runs]))
+    step = float(np.mean([_reduced_seconds(compute, run) for run in runs])) + scenario.tensors.optimizer_seconds
     return Step(
         ranks=ranks,
         step_seconds=step,
@@ -114,7 +117,7 @@ def _ready(scenario: Scenario, ranks: int) -> list[float]:
 
 
 def _library_seconds(scenario: Scenario, ranks: int) -> float:
-    # One rank trains without a library.
+    # On one rank neither library reduces anything; that DDP copies into its buckets even then is left out.
     return scenario.policy.tensor_seconds if ranks > 1 else 0.0
 
 
@@ -122,13 +125,14 @@ def _schedules(scenario: Scenario, ranks: int) -> list[Schedule]:
     """Return the schedule for every phase of the library's clock: a step is their mean, none of them is special."""
     ready, sizes = _ready(scenario, ranks), scenario.tensors.bytes[::-1].tolist()
 
+    @cache  # the phases reduce much the same messages
     def allreduce(size: float) -> float:
         return scenario.network.allreduce_seconds(ranks, size)
 
     return [scenario.policy.schedule(ready, sizes, allreduce, ranks, phase) for phase in scenario.policy.phases]
 
 
-def _step_seconds(compute: float, schedule: Schedule) -> float:
+def _reduced_seconds(compute: float, schedule: Schedule) -> float:
     return max([compute, *(message.end for message in schedule.messages[-1:])])
 
 
@@ -172,13 +176,16 @@ def events(scenario: Scenario, ranks: int) -> xr.Dataset:
     rows: list[tuple[int, str, str, float, float, int]] = []
     compute = _ready(scenario, ranks)[-1]
     runs = _schedules(scenario, ranks) if ranks > 1 else [Schedule([], [])]
-    steps = [_step_seconds(compute, run) for run in runs]
-    run = runs[int(np.argmin(np.abs(np.array(steps) - np.mean(steps))))]
-    slow = slowest_of(ranks, scenario.jitter)
+    steps = [_reduced_seconds(compute, run) for run in runs]
+    shown = int(np.argmin(np.abs(np.array(steps) - np.mean(steps))))
+    run, summed = runs[shown], steps[shown] * 1e6
+    slow, optimizer = slowest_of(ranks, scenario.jitter), scenario.tensors.optimizer_seconds
     for rank in sorted({0, ranks // 2, ranks - 1}):
         speed = slow if rank == ranks - 1 else 1.0
         rows += [(rank, *row) for row in _compute_events(scenario, ranks, speed)]
         rows += [(rank, *row) for row in _library_events(run, speed / slow)]
+        if optimizer > 0:
+            rows.append((rank, "compute", "optimizer", summed, summed + optimizer * 1e6, 0))
     columns = dict(zip(("rank", "lane", "name", "start_us", "end_us", "bytes"), zip(*rows, strict=True), strict=True))
     ds = xr.Dataset({name: ("event", np.array(values)) for name, values in columns.items()})
     ds.attrs = {
@@ -187,7 +194,7 @@ def events(scenario: Scenario, ranks: int) -> xr.Dataset:
         "network": scenario.network.name,
         "ranks": ranks,
         "batch_per_rank": scenario.batch_per_rank,
-        "step_seconds": float(np.mean(steps)),
+        "step_seconds": float(np.mean(steps)) + optimizer,
     }
     return results.validate(results.describe(ds))
 

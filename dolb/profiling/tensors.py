@@ -31,20 +31,25 @@ FORWARD_SHARE = 1 / 3
 
 @dataclass(frozen=True, eq=False)
 class Tensors:
-    """Parameter tensors in the order of registration: a gradient becomes ready in the reverse of it."""
+    """Parameter tensors in the order of registration: a gradient becomes ready in the reverse of it.
+
+    ``optimizer_seconds`` is the update of the weights, which waits for the last sum. Where it is 0 the times of the
+    passes hold it: on a V100 five passes over the weights of ResNet-50 at 900 GB/s are 0.6% of a step.
+    """
 
     names: tuple[str, ...]
     bytes: np.ndarray
     forward_seconds: np.ndarray
     backward_seconds: np.ndarray
+    optimizer_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse columns that do not fit together."""
         lengths = {len(self.names), len(self.bytes), len(self.forward_seconds), len(self.backward_seconds)}
         if lengths == {0} or len(lengths) > 1:
             raise ValueError(f"columns of tensors have lengths {sorted(lengths)}; one length above 0 is accepted")
-        for name in ("bytes", "forward_seconds", "backward_seconds"):
-            column = getattr(self, name)
+        for name in ("bytes", "forward_seconds", "backward_seconds", "optimizer_seconds"):
+            column = np.asarray(getattr(self, name))
             if not (np.isfinite(column).all() and (column >= 0).all()):
                 raise ValueError(f"{name} has {column.min()} as its least; numbers from 0 are accepted")
 
@@ -56,6 +61,11 @@ class Tensors:
     def compute_seconds(self) -> float:
         """Seconds of a forward and a backward pass on one rank that waits for nobody."""
         return float(self.forward_seconds.sum() + self.backward_seconds.sum())
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of a whole step on such a rank."""
+        return self.compute_seconds + self.optimizer_seconds
 
     def ready_seconds(self, seconds_per_tensor: float = 0.0) -> np.ndarray:
         """Return when each gradient is there, in backward order; ``seconds_per_tensor`` is the library's own work."""
@@ -175,5 +185,5 @@ def from_dataset(ds: xr.Dataset) -> Tensors:
         raise ValueError(f"{', '.join(missing)} not found on dimension 'layer'; needed: {', '.join(wanted)}")
     if ds.sizes.get("run", 1) != 1:
         raise ValueError(f"there are {ds.sizes['run']} measurements; one is accepted, and `measured` finds one")
-    name, *columns = (ds[column].to_numpy() for column in wanted)
-    return Tensors(tuple(map(str, name)), *columns)
+    names, sizes, forward, backward = (ds[column].to_numpy() for column in wanted)
+    return Tensors(tuple(map(str, names)), sizes, forward, backward)

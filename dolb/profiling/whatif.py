@@ -11,6 +11,7 @@ import xarray as xr
 
 from dolb.profiling import network, tensors
 from dolb.profiling.policy import DDP, Horovod, Policy, horovod
+from dolb.profiling.scaling import FITTED_JITTER
 from dolb.profiling.simulate import EULER, SOURCE
 
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
@@ -46,7 +47,7 @@ def whatif_data(archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None) -
             "ddp": policies[0].name,
             "horovod": policies[1].name,
             "batch_per_rank": BATCH_PER_RANK,
-            "jitter": 0.01,
+            "jitter": FITTED_JITTER,
             "most_ranks": 6144,
         },
     }

@@ -39,6 +39,17 @@ def test_a_curve_holds_what_the_simulator_says(rows):
     assert row["batch_size"] == curves.STUDIED_GPUS * curves.BATCH_PER_RANK
 
 
+@pytest.mark.parametrize("policy", curves.POLICIES, ids=lambda policy: policy.name)
+def test_published_curves_are_those_of_the_simulator_as_it_is(policy):
+    """`dolb publish ddp-vs-horovod` renews them."""
+    ds = results.published("ddp-vs-horovod")
+    table = pd.DataFrame({name: ds[name].to_numpy() for name in ("variant", "switched_off", "ranks", "efficiency")})
+    table = table[(table["variant"] == policy.name) & (table["switched_off"] == "none")].set_index("ranks")
+    for ranks in (curves.TUNED_GPUS, curves.STUDIED_GPUS):
+        expected = simulate(curves.on_summit(policy), ranks).efficiency
+        assert table.loc[ranks, "efficiency"] == pytest.approx(expected, rel=1e-6)
+
+
 def test_curves_reach_all_of_summit_and_stop_at_the_study(rows):
     counts = set(rows.loc[rows["variant"] == "Horovod 0.20", "ranks"])
     assert {1, curves.TUNED_GPUS, curves.STUDIED_GPUS, curves.MOST_GPUS} <= counts

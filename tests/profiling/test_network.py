@@ -77,6 +77,12 @@ def test_ranks_of_one_machine_share_its_memory():
     assert machine.allreduce_seconds(4, 50) == pytest.approx(2 * 3 / 4 * 50 / (100 / 4))
 
 
+@pytest.mark.parametrize(("ranks", "each"), [(2, 30.0), (4, 25.0)])
+def test_a_rank_gets_its_share_of_the_memory_and_no_more_than_one_core_moves(ranks, each):
+    machine = network.loopback(latency=0.0, bandwidth=100.0, rank_bandwidth=30.0)
+    assert machine.bandwidth(ranks) == each
+
+
 @pytest.mark.parametrize("algorithm", list(network.ALGORITHMS))
 def test_more_bytes_more_latency_or_less_bandwidth_never_takes_less_time(algorithm):
     net = replace(SUMMIT, algorithm=algorithm)

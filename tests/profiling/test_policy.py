@@ -98,9 +98,20 @@ def test_negotiation_without_the_cache_grows_with_ranks_times_tensors():
     assert plain.negotiation_seconds(ranks=11, tensors=7) == 10 * (1.0 + 7 * 2.0)
 
 
-def test_negotiation_with_the_cache_grows_with_the_logarithm_of_ranks():
+def test_agreement_over_mpi_is_one_all_reduce_of_as_many_hops_as_ranks_have_bits():
+    """response_cache.cc: an AND; the OR follows only where an entry of the cache has become invalid."""
     cached = Horovod(response_cache=True, latency=1.0)
-    assert [cached.negotiation_seconds(2**k, tensors=100) for k in (1, 4, 10)] == [2, 8, 20]
+    assert [cached.negotiation_seconds(2**k, tensors=100) for k in (1, 4, 10)] == [1, 4, 10]
+
+
+def test_agreement_over_gloo_goes_twice_around_a_ring():
+    over_gloo = Horovod(agreement="ring", latency=1.0)
+    assert [over_gloo.negotiation_seconds(ranks, tensors=100) for ranks in (2, 16)] == [2, 30]  # 2 (ranks - 1)
+
+
+def test_an_agreement_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="agreement 'star' is not known; accepted: tree, ring"):
+        Horovod(agreement="star")
 
 
 def test_a_cycle_that_negotiates_longer_than_its_time_starts_late():

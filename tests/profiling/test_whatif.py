@@ -11,6 +11,7 @@ from made_layers import made_times
 
 from dolb.profiling import network, tensors
 from dolb.profiling.policy import DDP, horovod
+from dolb.profiling.scaling import FITTED_JITTER, UNKNOWN
 from dolb.profiling.simulate import Scenario, simulate
 from dolb.profiling.whatif import ARCHS, PUBLISHED_GPU, policy_data, whatif_data, whatif_html
 
@@ -22,10 +23,15 @@ SCRIPT = "book/_static/whatif.js"
 SUMMIT = network.preset("summit")
 POLICIES = [
     DDP(), DDP(bucket_bytes=1 << 20, tensor_seconds=2e-5), horovod("0.20"), horovod("0.21", response_cache=False),
-    horovod("0.21"),
+    replace(horovod("0.21"), agreement="ring"),
     replace(horovod("0.20", response_cache=False, blocking=True), cycle_seconds=0.0, fusion_bytes=1 << 22),
 ]  # fmt: skip
-NETWORKS = [SUMMIT, network.preset("roce25"), replace(SUMMIT, algorithm="hierarchical"), network.loopback(1e-5, 1e10)]
+NETWORKS = [
+    SUMMIT,
+    network.preset("roce25"),
+    replace(SUMMIT, algorithm="hierarchical"),
+    network.loopback(1e-5, 1e10, 4e9),
+]
 PLACES = [(2, "resnet18", 8), (33, "resnet50", 32), (1536, "resnet50", 32), (27_000, "resnet101", 64)]
 
 
@@ -155,6 +161,23 @@ def test_the_keyboard_alone_moves_a_curve(page):
     assert curve(page, "horovod") != before[1]
     control(page, "bandwidth").send_keys(Keys.HOME)
     assert curve(page, "ddp") != before[0]
+
+
+@pytest.mark.browser
+def test_fusion_moves_horovod_alone(page):
+    from selenium.webdriver.common.keys import Keys
+
+    before = curve(page, "ddp"), curve(page, "horovod")
+    control(page, "fusion").send_keys(Keys.HOME)  # none: every tensor is reduced by itself
+    assert curve(page, "ddp") == before[0]
+    assert curve(page, "horovod") != before[1]
+
+
+@pytest.mark.browser
+def test_the_spread_of_compute_times_begins_at_the_fit_and_covers_what_points_ask_for(page):
+    slider = control(page, "jitter")
+    assert float(slider.get_attribute("value")) == pytest.approx(100 * FITTED_JITTER)
+    assert float(slider.get_attribute("max")) >= 100 * UNKNOWN["jitter"].high
 
 
 @pytest.mark.browser

@@ -1,0 +1,174 @@
+"""The simulator on one machine: its knobs, balanced halves, and how well it does on real runs."""
+
+import numpy as np
+import pytest
+from made_scaling import made_measurements
+
+from dolb import results
+from dolb.profiling import machine
+from dolb.profiling.policy import Horovod
+from dolb.profiling.simulate import simulate
+
+CORES = 16
+
+ROW = {
+    "arch": "resnet18", "data": "cifar10", "batch_size_per_rank": 16, "bucket_mb": 25.0, "fusion_threshold_mb": 128.0,
+    "cycle_time_ms": 1.0, "images_per_second_alone": 100.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def published():
+    return results.published("ddp-vs-horovod")
+
+
+@pytest.fixture(scope="module")
+def checked(published):
+    return machine.check(published)
+
+
+def scenario(library="ddp"):
+    return machine.scenario(ROW | {"library": library})
+
+
+def step(library, ranks, **knobs):
+    return simulate(machine.turn(scenario(library), knobs, ranks, CORES), ranks).step_seconds
+
+
+# -- knobs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", [0.0, 1e-9, 1.0])
+def test_a_rank_alone_takes_as_long_as_measured_however_much_of_it_is_the_optimizer(optimizer):
+    assert step("ddp", 1, optimizer=optimizer) == pytest.approx(16 / 100.0)
+
+
+def test_the_optimizer_is_not_hidden_behind_communication():
+    slow = {"rank_bandwidth": 1e8, "shared_bandwidth": 1e12}  # communication outlasts the passes
+    update = 1e-9 * scenario().tensors.bytes.sum()
+    turned = machine.turn(scenario(), {"optimizer": 1e-9}, 4, CORES)
+    assert turned.tensors.optimizer_seconds == pytest.approx(update)
+    assert step("ddp", 4, optimizer=1e-9, **slow) > step("ddp", 4, **slow)
+
+
+@pytest.mark.parametrize(("ranks", "spare"), [(1, 1.0), (8, 1.0), (12, 1 / 3), (16, 0.0), (32, 0.0)])
+def test_spare_cores_are_those_beyond_one_for_each_rank(ranks, spare):
+    assert machine.spare_cores(ranks, CORES) == pytest.approx(spare)
+
+
+@pytest.mark.parametrize("knob", ["crowded_hops", "crowded_bytes"])
+def test_crowding_slows_horovod_where_its_thread_has_no_core_and_nothing_else(knob):
+    assert step("horovod", 16, **{knob: 5.0}) > step("horovod", 16)
+    assert step("horovod", 8, **{knob: 5.0}) == step("horovod", 8)
+    assert step("ddp", 16, **{knob: 5.0}) == step("ddp", 16)
+
+
+def test_horovod_over_gloo_agrees_in_a_ring_with_the_hops_of_the_machine():
+    policy = machine.turn(scenario("horovod"), {"hop_seconds": 1e-3}, 8, CORES).policy
+    assert isinstance(policy, Horovod)
+    assert policy.negotiation_seconds(8, 10) == pytest.approx(2 * (8 - 1) * 1e-3)
+
+
+def test_a_knob_that_is_not_known_says_what_there_is():
+    with pytest.raises(ValueError, match=r"knobs \['speed'\] are not known; accepted: hop_seconds"):
+        machine.turn(scenario(), {"speed": 2.0}, 2, CORES)
+
+
+# -- halves ------------------------------------------------------------------------------------------------------------
+
+
+def test_halves_are_balanced_in_networks_libraries_and_ranks(published):
+    points = machine.points(published)
+    drawn = machine.halves(points)
+    assert len({tuple(half) for half in drawn}) == machine.HALVES
+    for half in drawn:
+        fit = points.assign(fit=half)
+        counts = fit.groupby(["arch", "library"])["fit"].agg(["sum", "size"])
+        assert ((2 * counts["sum"] - counts["size"]).abs() <= 1).all()
+        both = fit.groupby(["library", "ranks"])["fit"].agg(["min", "max"])
+        assert not both["min"].any()
+        assert both["max"].all()
+
+
+def test_halves_come_again_with_the_same_seed(published):
+    points = machine.points(published)
+    assert machine.halves(points) == machine.halves(points)
+    assert machine.halves(points) != machine.halves(points, seed=1)
+
+
+# -- fits --------------------------------------------------------------------------------------------------------------
+
+
+def made(knobs, repeats=1):
+    """Runs that the simulator made, with knobs that are known."""
+
+    def speed(library, ranks, repeat):
+        if ranks == 1:
+            return 100.0
+        row = ROW | {"library": library, "arch": "smallnet-8", "data": "digits", "batch_size_per_rank": 16}
+        return simulate(machine.turn(machine.scenario(row), knobs, ranks, 16), ranks).images_per_second
+
+    return results.merge(made_measurements(speed, (1, 2, 4, 8, 16), repeats, batch_size_per_rank=16, data="digits"))
+
+
+def test_a_known_hop_is_found_again():
+    knobs = {"hop_seconds": 3e-4}
+    free = {name: machine.KNOBS[name] for name in knobs}
+    found = machine.check(made(knobs), count=1, knobs=free)
+    assert found.fits[0].knobs == pytest.approx(knobs, rel=0.1)
+    assert found.errors("judge").worst < 0.02
+    assert found.machine.intra.latency == found.fits[0].knobs["hop_seconds"]
+
+
+def test_one_point_cannot_be_halved():
+    one = results.merge(made_measurements(lambda *_: 100.0, (1, 2), 1, libraries=("ddp",)))
+    with pytest.raises(ValueError, match="1 points of more than one rank were measured; at least 2 are needed"):
+        machine.check(one)
+
+
+def test_repetitions_differ_by_the_factor_that_they_were_made_with():
+    def speed(library, ranks, repeat):
+        return 100.0 * (1.21**repeat if ranks > 1 else 1.0)
+
+    found = machine.repetitions(results.merge(made_measurements(speed, repeats=2)))
+    # Of two values the standard deviation is their difference over the root of 2.
+    assert found == {"one": 0.0, "several": pytest.approx(np.exp(np.log(1.21) / np.sqrt(2)) - 1)}
+
+
+def test_without_repetitions_their_spread_is_not_known():
+    ds = results.merge(made_measurements(lambda *_: 100.0, repeats=1))
+    assert np.isnan(list(machine.repetitions(ds).values())).all()
+
+
+# -- on real runs ------------------------------------------------------------------------------------------------------
+
+
+def test_on_the_published_runs_the_median_of_judged_errors_is_within_the_aim(checked):
+    """10% was the aim. In the root of the mean square the model before this one was off by 28% on the same halves."""
+    judged = checked.errors("judge")
+    assert judged.median < 0.10
+    assert judged.rms < 0.15
+    assert judged.near > 0.5
+
+
+def test_the_fit_is_better_on_its_own_half(checked):
+    assert checked.errors("fit").rms < checked.errors("judge").rms
+
+
+def test_the_page_says_the_errors_of_both_halves_and_what_repetitions_differ_by(checked, published):
+    said = machine.in_words(checked, machine.repetitions(published))
+    for used in ("judge", "fit"):
+        found = checked.errors(used)
+        assert all(f"{value:.0%}" in said for value in (found.median, found.rms, found.worst, found.near))
+    assert f"{machine.repetitions(published)['several']:.0%} on several ranks" in said
+
+
+def test_a_page_of_single_measurements_says_that_noise_is_not_known(checked):
+    said = machine.in_words(checked, {"one": np.nan, "several": np.nan})
+    assert said.endswith("Nothing was measured twice, so how good a model could be is not known.")
+
+
+def test_knobs_are_worth_their_place_on_the_published_runs(published):
+    """One of them; all take minutes, and their gains stand beside `machine.KNOBS`."""
+    table = machine.worth(published, count=3, names=("crowded_hops",)).set_index("without")
+    assert (table.drop("none")["rms"] > table.loc["none", "rms"]).all()
