@@ -79,8 +79,8 @@ def _small_decays(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str
     said = {other: float(np.mean(list(_reported_gains(claims, other).values()))) for other in ("full", "random")}
     holds = [beyond(row["low"], row["high"], MARGIN * said[row["other"]]) for row in rows]
     reason = (
-        f"The smaller half of the weight decays, each the mean over batch sizes. {_PAIRED} {_NULL} That is, of its best "
-        f"cells, {100 * said['full']:.1f} points over full and {100 * said['random']:.1f} over random data."
+        f"The smaller half of the weight decays, each the mean over batch sizes. {_PAIRED} {_NULL} That is, of "
+        f"its best cells, {100 * said['full']:.1f} points over full and {100 * said['random']:.1f} over random data."
     )
     return outcome(*holds), f"Network filtered data gain {told}.", reason
 
@@ -136,8 +136,8 @@ def _as_good_below(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, st
     narrow = [max(-row["low"], row["high"]) < MARGIN * gain for row in rows]
     holds = [(True if enough else None) if one is None else False for one, enough in zip(signs, narrow, strict=True)]
     reason = (
-        f"{_PAIRED} Two sets are alike at a size if the interval holds zero and no difference of half the gain {where}, "
-        f"{100 * gain:.1f} points; one that holds both is too wide to tell."
+        f"{_PAIRED} Two sets are alike at a size if the interval holds zero and no difference of half the gain "
+        f"{where}, {100 * gain:.1f} points; one that holds both is too wide to tell."
     )
     return outcome(*holds), _gains(rows, "full"), reason
 
@@ -181,9 +181,9 @@ def _varies_more(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str,
         f"({found['low']:.1f} to {found['high']:.1f})."
     )
     reason = (
-        "Variances over seeds, pooled over sets and batch sizes. The interval of their ratio must lie above one; one that "
-        f"lies below {_LEAST_RATIO:g} and not above one counts against the claim, as the paper's four runs would not show "
-        "so small a ratio; one that holds both is too wide to tell."
+        "Variances over seeds, pooled over sets and batch sizes. The interval of their ratio must lie above one; one "
+        f"that lies below {_LEAST_RATIO:g} and not above one counts against the claim, as the paper's four runs would "
+        "not show so small a ratio; one that holds both is too wide to tell."
     )
     return outcome(beyond(found["low"] - 1, found["high"] - 1, _LEAST_RATIO - 1)), ours, reason
 
