@@ -8,7 +8,6 @@ import pytest
 import xarray as xr
 
 from dolb import results
-from dolb.filtering import masks
 from dolb.summary import noise as study
 
 EXAMPLES = 400
@@ -67,21 +66,6 @@ def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
     assert list(table.index) == list(study.PAIRS)
 
 
-def test_overlap_and_chance_are_those_of_the_filters_own_measure():
-    rng = np.random.default_rng(0)
-    keep = rng.random((3, 5000)) > np.array([0.05, 0.1, 0.2])[:, None]
-    overlaps, chance = study.jaccard(keep)
-    for one in range(3):
-        for other in range(one):
-            exact = masks.overlap(keep[one], keep[other])
-            assert overlaps[one, other] == pytest.approx(exact.jaccard)
-            assert chance[one, other] == pytest.approx(exact.by_chance, rel=0.02)
-
-
-def test_masks_that_remove_nothing_agree():
-    assert (study.jaccard(np.ones((2, 10), dtype=bool))[0] == 1).all()
-
-
 def test_one_parameter_changes_at_a_time_and_the_mask_in_use_stands_among_them(ds):
     table = study.by_parameter(ds)
     assert table.groupby("parameter")["first"].sum().to_dict() == {"filter": 1, "min_samples": 1, "perplexity": 1}
@@ -98,6 +82,17 @@ def test_other_ways_to_choose_are_held_to_what_chance_would_share(ds):
     assert "Of 20 images that are noise, confident learning also takes 2" in study.confident_in_words(
         study.others(ds), 20
     )
+
+
+def test_chance_is_a_draw_with_as_many_of_each_class():
+    # All that the two remove is of class 0, of 40 examples: of 10 and 10 drawn there 10 * 10 / 40 are shared.
+    one, other = without(*range(0, 100, 10)), without(*range(50, 150, 10))
+    (row,) = study.others(results.merge([made_mask(one), made_mask(other, filter="confident")])).to_dict("records")
+    assert row["shared"] == pytest.approx(5 / 10)
+    assert row["by_chance"] == pytest.approx(10 / 40)
+    pair = study.agreement(results.merge([made_mask(one), made_mask(other, map_seed=1)])).iloc[0]
+    assert pair["overlap"] == pytest.approx(5 / 15)
+    assert pair["by_chance"] == pytest.approx(2.5 / 17.5)
 
 
 def test_the_share_by_eps_follows_from_the_radii_of_the_points(ds):
@@ -142,7 +137,10 @@ def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of
     assert (one["overlap"], two["overlap"]) == (1, pytest.approx(20 / 32))
     # Of the second round's 20 to 31 the other maps have 20 to 29, and 20 and 21: ten and two, six in the mean.
     assert two["shared"] == pytest.approx(6 / EXAMPLES)
-    assert two["by_chance"] == pytest.approx(12 / EXAMPLES * 6 / (EXAMPLES - 20))
+    # It removes two of classes 0 and 1 and one of each other, of 38. Of what is left to it the other maps have 20 to
+    # 29, one of each class, and 20 and 21, of classes 0 and 1: in the mean one of these two and half of one of the others.
+    drawn = sum(taken / 38 * there for taken, there in [(2, 1), (2, 1), *[(1, 0.5)] * 8])
+    assert two["by_chance"] == pytest.approx(drawn / EXAMPLES)
     told = study.rounds_in_words(study.rounds(in_rounds()))
     assert (
         "Round 2 removes 12 of 380 images, 3.00% of all, on the map by a network with a test accuracy of 70.0%" in told

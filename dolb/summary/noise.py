@@ -15,6 +15,7 @@ from scipy import stats
 from scipy.spatial import cKDTree
 
 from dolb import summary
+from dolb.summary.overlap import by_chance, jaccard
 
 NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
 DRAWN = 1500  # points drawn of one map: more only hide each other
@@ -97,7 +98,7 @@ def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
 def grid(ds: xr.Dataset) -> pd.DataFrame:
     """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs."""
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
-    frame = frame[frame["within"] == ""]
+    frame = frame[(frame["within"] == "") & frame["filter"].isin(_ON_THE_MAP)]
     for name in ("filter", "perplexity", "min_samples", "eps"):
         frame = frame[frame[name] == frame[name].mode()[0]]
     return frame.reset_index(drop=True)
@@ -158,7 +159,7 @@ def agreement(ds: xr.Dataset) -> pd.DataFrame:
     ``differs`` is in t-SNE's seed alone, in the seed of training, in the network, or in whether it was trained here.
     """
     frame = grid(ds)
-    overlaps, chance = jaccard(_kept(ds)[frame["position"]])
+    overlaps, chance = jaccard(_kept(ds)[frame["position"]], ds["label"].to_numpy())
     found = []
     for one, other in combinations(range(len(frame)), 2):
         a, b = frame.iloc[one], frame.iloc[other]
@@ -202,19 +203,6 @@ def confident_in_words(table: pd.DataFrame, noise: float) -> str:
     )
 
 
-def jaccard(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for every two masks of (masks, examples), shared over all removed, and that of random sets so large.
-
-    The second is the ratio of expectations; masks that remove nothing agree.
-    """
-    gone = (~keep).astype(np.float32)
-    both, size = (gone @ gone.T).astype(float), gone.sum(axis=1, dtype=float)
-    total = size[:, None] + size[None]
-    expected = size[:, None] * size[None] / keep.shape[1]
-    with np.errstate(invalid="ignore"):
-        return tuple(np.where(total > 0, shared / (total - shared), 1.0) for shared in (both, expected))  # type: ignore[return-value]
-
-
 def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
     """Return the share that DBSCAN calls noise by eps, for the first map of each extractor."""
     frame = grid(ds)
@@ -240,7 +228,7 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame = rows(ds)
     at = first(ds)
-    overlaps = jaccard(_kept(ds))[0][at]
+    overlaps = jaccard(_kept(ds), ds["label"].to_numpy())[0][at]
     used, found = frame.iloc[at], []
     same = frame[(frame["arch"] == used["arch"]) & (frame["weights"] == used["weights"])]
     same = same[(same["seed"] == used["seed"]) & (same["map_seed"] == used["map_seed"])]
@@ -258,9 +246,10 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
 def others(ds: xr.Dataset) -> pd.DataFrame:
     """Return what other ways to choose have in common with the first mask, at equal size.
 
-    ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set.
+    ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set
+    with as many of each class as the other.
     """
-    frame, keep = rows(ds), _kept(ds)
+    frame, keep, labels = rows(ds), _kept(ds), ds["label"].to_numpy()
     noise = ~keep[first(ds)]
     baselines = frame[~frame["filter"].isin(_ON_THE_MAP)]
     found = [
@@ -269,7 +258,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
             "removed": row["removed"],
             "shared": float((~keep[at])[noise].mean()),
             "images": int((~keep[at] & noise).sum()),
-            "by_chance": row["removed"],
+            "by_chance": by_chance(noise, ~keep[at], labels) / noise.sum(),
         }
         for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
     ]
@@ -281,10 +270,11 @@ def rounds(ds: xr.Dataset) -> pd.DataFrame:
 
     ``examples`` are those on its map and ``images`` those that it removes; all else are shares. Of all examples:
     ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another training of
-    the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the round's own map
-    would share. ``overlap`` is the Jaccard index of what is removed so far with what the first round removes.
+    the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the round's own map,
+    of as many of each class, would share. ``overlap`` is the Jaccard index of what is removed so far with what the
+    first round removes.
     """
-    frame, keep, masks = rows(ds), _kept(ds), grid(ds)
+    frame, keep, masks, labels = rows(ds), _kept(ds), grid(ds), ds["label"].to_numpy()
     positions = [first(ds)]
     while len(after := frame.index[frame["within"] == frame["key"][positions[-1]]]):
         positions.append(int(after[0]))
@@ -299,9 +289,10 @@ def rounds(ds: xr.Dataset) -> pd.DataFrame:
         gone = left & so_far
         counts = {"round": number, "examples": int(left.sum()), "images": int(gone.sum())}
         shares = {"removed": gone.mean(), "in_all": so_far.mean(), "shared": (likely * gone).mean()}
+        drawn = pd.Series(gone[left]).groupby(labels[left]).transform("mean")  # by a draw of as many of each class
         shares |= {
-            "by_chance": gone.mean() * likely[left].mean(),
-            "overlap": jaccard(keep[[positions[0], at]])[0][0, 1],
+            "by_chance": float((likely[left] * drawn).sum()) / len(left),
+            "overlap": jaccard(keep[[positions[0], at]], labels)[0][0, 1],
         }
         found.append({**counts, **shares, "network_accuracy": frame["network_accuracy"][at]})
         left = keep[at]
