@@ -27,7 +27,7 @@ from dolb import data as datasets
 from dolb import models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
-from dolb.filtering.config import ON_THE_MAP, FilterConfig
+from dolb.filtering.config import FLAGGED, ON_THE_MAP, FilterConfig
 from dolb.filtering.embedding import TSNEMap
 from dolb.training import observe
 from dolb.training.config import RunConfig
@@ -214,6 +214,9 @@ class _Workshop:
             return keep, {"coordinates": _rounded(mapped["train"]), "noise_until": until}
         if config.filter == "none":
             return None, {}
+        if config.filter == FLAGGED:
+            assert score is not None
+            return ~score, {}
         like = self._mask(config.size_of, f"whose size {config.subset} has")
         if config.filter == "grid":
             assert mapped is not None
@@ -230,7 +233,10 @@ class _Workshop:
         return ds["keep"].to_numpy().reshape(-1)
 
     def _score(self, config: FilterConfig) -> np.ndarray | None:
-        """Return a baseline's score of each example, higher for what goes first; None where it has none."""
+        """Return a baseline's score of each example, higher for what goes first; None where it has none.
+
+        Of what confident learning flags it is a mask.
+        """
         labels = self.data.train_labels
         if config.filter == "el2n":
             base = self.networks[config.trained_by]
@@ -239,13 +245,14 @@ class _Workshop:
             return baselines.el2n(np.stack(last), labels)
         if config.filter == "forgetting":
             return baselines.forgetting(self._said(self.networks[config.trained_by], "correct", follow=True))
-        if config.filter == "confident":
+        if config.filter in ("confident", FLAGGED):  # by the same probabilities, out of sample
             run = self.networks[config.trained_by]
             name = f"{run.key}-out-of-{config.networks}.npz"
             kept = self._stored(
                 name, lambda: {"probabilities": observe.out_of_fold(run, self.data, config.networks, **self.watch)}
             )
-            return baselines.confident_learning(kept["probabilities"], labels)
+            judge = baselines.label_issues if config.filter == FLAGGED else baselines.confident_learning
+            return judge(kept["probabilities"], labels)
         if config.filter == "neighbours":
             return baselines.neighbour_outliers(self._extract(config, "train"), labels)
         return None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dolb import data, pipeline, results
-from dolb.filtering import masks
+from dolb.filtering import baselines, masks
 from dolb.filtering.config import FilterConfig
 from dolb.summary import noise as study
 from dolb.training.config import RunConfig
@@ -28,6 +28,7 @@ OTHERS = [
     replace(MASK, filter="forgetting", **LIKE),
     replace(MASK, filter="confident", networks=2, **LIKE),
 ]
+FLAGS = replace(MASK, filter="flagged", networks=2)
 
 
 def make(configs, store, **more):
@@ -57,6 +58,17 @@ def test_every_other_mask_keeps_as_many_of_each_class_as_the_first(made):
     exact = made["filter"].values != "grid"  # which takes an even share of every class
     assert (sizes[exact] == sizes[0]).all()
     assert abs(int(sizes[~exact].sum()) - int(sizes[0].sum())) <= 10
+
+
+def test_what_confident_learning_flags_is_a_mask_by_the_same_probabilities_without_training_again(made, store):
+    (path,) = store.rglob("*-out-of-2.npz")
+    before = path.stat().st_mtime_ns
+    flagged = make([FLAGS], store)["keep"].values[0]
+    with np.load(path) as file:
+        found = baselines.label_issues(file["probabilities"], data.load("digits").train_labels)
+    assert 0 < found.sum() < len(found) / 2
+    assert np.array_equal(~flagged, found)
+    assert path.stat().st_mtime_ns == before
 
 
 def test_masks_are_ready_for_training_by_the_names_that_runs_have(made):

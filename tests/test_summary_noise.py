@@ -79,9 +79,22 @@ def test_other_ways_to_choose_are_held_to_what_chance_would_share(ds):
     assert (row["filter"], row["images"]) == ("confident", 2)
     assert row["shared"] == pytest.approx(2 / 20)
     assert row["by_chance"] == pytest.approx(20 / EXAMPLES)
-    assert "Of 20 images that are noise, confident learning also takes 2" in study.confident_in_words(
-        study.others(ds), 20
-    )
+
+
+def test_what_confident_learning_flags_is_counted_however_many_that_are(ds):
+    # It flags 10 to 49, of each class four of 40; noise is 0 to 19, two of each class; both are 10 to 19.
+    both = results.merge([ds, made_mask(without(*range(10, 50)), filter="flagged")])
+    counts = study.flagged(both)
+    assert counts == {"images": EXAMPLES, "flagged": 40, "noise": 20, "both": 10, "by_chance": 10 * 2 * 4 / 40}
+    assert study.others(both)["filter"].tolist() == ["confident"]  # those of equal size
+    told = study.flagged_in_words(counts)
+    assert "flags 40 of 400 labels as wrong. Of the 20 images that are noise it flags 10, 50.0%" in told
+    assert "drawn at random from the same classes it would flag 2, 10.0%. And of what it flags 25.0% is noise" in told
+
+
+def test_without_flags_that_is_said(ds):
+    assert study.flagged(ds) == {}
+    assert study.flagged_in_words({}) == "What confident learning flags is not among these masks."
 
 
 def test_chance_is_a_draw_with_as_many_of_each_class():
@@ -138,7 +151,7 @@ def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of
     # Of the second round's 20 to 31 the other maps have 20 to 29, and 20 and 21: ten and two, six in the mean.
     assert two["shared"] == pytest.approx(6 / EXAMPLES)
     # It removes two of classes 0 and 1 and one of each other, of 38. Of what is left to it the other maps have 20 to
-    # 29, one of each class, and 20 and 21, of classes 0 and 1: in the mean one of these two and half of one of the others.
+    # 29, one of each class, and 20 and 21, of classes 0 and 1: in the mean one of these and half of one of others.
     drawn = sum(taken / 38 * there for taken, there in [(2, 1), (2, 1), *[(1, 0.5)] * 8])
     assert two["by_chance"] == pytest.approx(drawn / EXAMPLES)
     told = study.rounds_in_words(study.rounds(in_rounds()))

@@ -45,8 +45,8 @@ def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, st
     others = ", ".join(words for name, words in study.NORMALIZED.items() if name != PRIMARY)
     reason = (
         f"The {study.NORMALIZED[PRIMARY]} decides; {others} are told beside it. A comparison is at one batch size, "
-        "with full or with random data: the ratio over networks of one seed, with Student's interval of its logarithm over "
-        "seeds. It says smoother if the interval lies below one, and not if the interval lies above "
+        "with full or with random data: the ratio over networks of one seed, with Student's interval of its logarithm "
+        "over seeds. It says smoother if the interval lies below one, and not if the interval lies above "
         f"{1 - LEAST:g}, {LEAST:.0%} less, and is not all below one; one that holds both is too wide to tell. The "
         "claim is replicated if every comparison says smoother, and not replicated if none does and most say "
         "that it is not."

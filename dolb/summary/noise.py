@@ -5,7 +5,7 @@ Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -33,6 +33,7 @@ _NAMES = [
 ]
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
 _ON_THE_MAP = ("dbscan", "knee", "hdbscan")
+_FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
 
 
 def rows(ds: xr.Dataset) -> pd.DataFrame:
@@ -192,14 +193,33 @@ def stability_in_words(table: pd.DataFrame) -> str:
     return f"Agreement with the noise {'; '.join(told)}." if told else "There is only one mask to look at."
 
 
-def confident_in_words(table: pd.DataFrame, noise: float) -> str:
-    """Say how many of the ``noise`` images confident learning would remove too."""
-    row = table[table["filter"] == "confident"]
-    if row.empty:
-        return "Confident learning is not among these masks."
+def flagged(ds: xr.Dataset) -> dict[str, float]:
+    """Return how many images confident learning flags, how many are noise, and how many both; nothing without flags.
+
+    ``by_chance`` is how many of the noise it would flag if it drew as many of each class at random.
+    """
+    frame, keep = rows(ds), ~_kept(ds)
+    found = frame.index[frame["filter"] == _FLAGGED]
+    if not len(found):
+        return {}
+    noise, flags = keep[first(ds)], keep[found[0]]
+    chance = by_chance(noise, flags, ds["label"].to_numpy())
+    counts = {"flagged": int(flags.sum()), "noise": int(noise.sum()), "both": int((flags & noise).sum())}
+    return {"images": len(flags), **counts, "by_chance": chance}
+
+
+def flagged_in_words(counts: Mapping[str, float]) -> str:
+    """Say how many labels confident learning flags as wrong, and how many of those are noise too."""
+    if not counts:
+        return "What confident learning flags is not among these masks."
+    told = f"Confident learning flags {counts['flagged']:,} of {counts['images']:,} labels as wrong."
+    if not counts["noise"] or not counts["flagged"]:
+        return told
     return (
-        f"Of {noise:,.0f} images that are noise, confident learning also takes {row['images'].iloc[0]:,} for wrongly "
-        f"labelled when it removes as many: {row['shared'].iloc[0]:.0%}, by chance {row['by_chance'].iloc[0]:.0%}."
+        f"{told} Of the {counts['noise']:,} images that are noise it flags {counts['both']:,}, "
+        f"{counts['both'] / counts['noise']:.1%}; of as many drawn at random from the same classes it would flag "
+        f"{counts['by_chance']:,.0f}, {counts['by_chance'] / counts['noise']:.1%}. And of what it flags "
+        f"{counts['both'] / counts['flagged']:.1%} is noise."
     )
 
 
@@ -251,7 +271,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame, keep, labels = rows(ds), _kept(ds), ds["label"].to_numpy()
     noise = ~keep[first(ds)]
-    baselines = frame[~frame["filter"].isin(_ON_THE_MAP)]
+    baselines = frame[~frame["filter"].isin([*_ON_THE_MAP, _FLAGGED])]
     found = [
         {
             "filter": row["filter"],
