@@ -36,6 +36,9 @@ from dolb.training.engine import RunAbandoned
 from dolb.training.paused import PausedRuns
 
 FROM_FEATURES = ("none", "grid", "neighbours", *ON_THE_MAP)  # filters that look at a network's features
+# What a mask costs, by part, in the schema's names. For a further round the rounds before count too; the size that a
+# baseline takes from another mask does not, as it is only for the comparison.
+PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")
 FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
 
 
@@ -79,7 +82,7 @@ def make(
         longest = 0.0
         for config in tqdm(configs, desc="maps and masks", disable=not progress):
             begun = time.monotonic()
-            known = workshop.runs.get(config.key, data.fingerprint)
+            known = workshop.finished(config)
             if known is None and begun + longest >= deadline:
                 break
             try:
@@ -135,7 +138,7 @@ class _Workshop:
         # By fingerprint too: a folder of images may change under its name.
         self.folder = store / "networks" / data.fingerprint.removeprefix("sha256:")[:12]
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._features: tuple[tuple[str, str, str], np.ndarray] | None = None
+        self._features: tuple[tuple[str, str, str], np.ndarray, float] | None = None
 
     def train(self, configs: Iterable[FilterConfig]) -> None:
         """Train, several at a time, the networks that maps and masks need and the store lacks, while time is."""
@@ -159,30 +162,46 @@ class _Workshop:
             results.save(got.result, folder / "run.nc")  # the last: with it the network is whole
             paused.drop(got.config.key)
 
+    def finished(self, config: FilterConfig) -> xr.Dataset | None:
+        """Return a map or a mask from the store, or None; what one of an earlier version did not record is NaN."""
+        ds = self.runs.get(config.key, self.data.fingerprint)
+        lacking = {name: ("run", [np.nan]) for name in PARTS if ds is not None and name not in ds}
+        return ds if ds is None else ds.assign_coords(lacking)
+
     def made(self, config: FilterConfig) -> xr.Dataset:
         """Make a map or a mask, save it, and return it.
 
-        Its ``seconds`` are those of features, map and filter; the time of training is the network's own.
+        Its ``seconds`` are those of its parts, training left out.
         """
         there, inside = self._inside(config)
+        accuracy, trained_in = there._training(config)
         about: dict[str, Any] = {
             **config.as_dict(),
             "key": config.key,
             "device": device_name(self.device),
             "feature_width": models.require(config.arch).feature_width,
-            "network_accuracy": there._accuracy(config),
+            "network_accuracy": accuracy,
         }
         mapped = there._map(config) if config.filter in ("none", "grid", *ON_THE_MAP) else None
-        score = self._score(config)
+        spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
+        if mapped:
+            spent["feature_seconds"] = float(mapped.get("feature_seconds", np.nan))
+            spent["map_seconds"] = float(mapped["seconds"])
+        score, more = self._score(config)
+        spent |= more
         begun = time.perf_counter()
-        keep, more = self._keep(config, mapped, score, inside)
-        about["seconds"] = time.perf_counter() - begun + (float(mapped["seconds"]) if mapped else 0.0)
+        keep = self._keep(config, mapped, score, inside)
+        spent["mask_seconds"] = time.perf_counter() - begun
+        about["seconds"] = float(np.nansum([spent[name] for name in PARTS if name != "network_seconds"]))
+        if config.within and (before := self.runs.get(config.within, self.data.fingerprint)) is not None:
+            spent = {name: value + (before[name].item() if name in before else np.nan) for name, value in spent.items()}
+        about |= spent
         about["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if keep is None:
             assert mapped is not None
             ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), self.data, about=about)
         else:
-            ds = masks.keep_dataset(keep, self.data, config.subset, about=about, **more)
+            ds = masks.keep_dataset(keep, self.data, config.subset, about=about, **self._followed_from(config, mapped))
         self.runs.put(ds)
         return ds
 
@@ -200,30 +219,34 @@ class _Workshop:
         mapped: Mapping[str, np.ndarray] | None,
         score: np.ndarray | None,
         inside: np.ndarray,
-    ) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
-        """Return the mask, if there is to be one, and for the first map of a network what it follows from."""
+    ) -> np.ndarray | None:
+        """Return the mask, if there is to be one."""
         labels = self.data.train_labels
         if config.filter in ON_THE_MAP:
             assert mapped is not None
             keep = inside.copy()
             keep[inside] = _clusterer(config).fit(mapped["train"], labels[inside]).keep_
-            plain = replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5, within="")
-            if config != plain:
-                return keep, {}
-            until = noise.noise_until(mapped["train"], labels, config.min_samples).astype(np.float32)
-            return keep, {"coordinates": _rounded(mapped["train"]), "noise_until": until}
+            return keep
         if config.filter == "none":
-            return None, {}
+            return None
         if config.filter == FLAGGED:
             assert score is not None
-            return ~score, {}
+            return ~score
         like = self._mask(config.size_of, f"whose size {config.subset} has")
         if config.filter == "grid":
             assert mapped is not None
-            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), {}
+            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed)
         if score is None:
-            return baselines.random_keep(labels, like, random_state=config.seed), {}
-        return baselines.keep_lowest(score, like, labels), {}
+            return baselines.random_keep(labels, like, random_state=config.seed)
+        return baselines.keep_lowest(score, like, labels)
+
+    def _followed_from(self, config: FilterConfig, mapped: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
+        plain = replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5, within="")
+        if config.filter not in ON_THE_MAP or config != plain or mapped is None:
+            return {}
+        until = noise.noise_until(mapped["train"], self.data.train_labels, config.min_samples).astype(np.float32)
+        return {"coordinates": _rounded(mapped["train"]), "noise_until": until}
 
     def _mask(self, key: str, role: str) -> np.ndarray:
         """Return a mask that is made already, or say what it is needed for."""
@@ -232,30 +255,36 @@ class _Workshop:
             raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
         return ds["keep"].to_numpy().reshape(-1)
 
-    def _score(self, config: FilterConfig) -> np.ndarray | None:
-        """Return a baseline's score of each example, higher for what goes first; None where it has none.
+    def _score(self, config: FilterConfig) -> tuple[np.ndarray | None, dict[str, float]]:
+        """Return a baseline's score of each example, higher for what goes first, and the seconds of its parts.
 
-        Of what confident learning flags it is a mask.
+        It is None where there is none; of what confident learning flags it is a mask.
         """
-        labels = self.data.train_labels
-        if config.filter == "el2n":
-            base = self.networks[config.trained_by]
-            runs = [replace(base, seed=base.seed + k) for k in range(config.networks)]
-            last = [self._said(run, "probabilities", checkpoints=(run.epochs,))[-1] for run in runs]
-            return baselines.el2n(np.stack(last), labels)
-        if config.filter == "forgetting":
-            return baselines.forgetting(self._said(self.networks[config.trained_by], "correct", follow=True))
-        if config.filter in ("confident", FLAGGED):  # by the same probabilities, out of sample
-            run = self.networks[config.trained_by]
-            name = f"{run.key}-out-of-{config.networks}.npz"
-            kept = self._stored(
-                name, lambda: {"probabilities": observe.out_of_fold(run, self.data, config.networks, **self.watch)}
-            )
-            judge = baselines.label_issues if config.filter == FLAGGED else baselines.confident_learning
-            return judge(kept["probabilities"], labels)
+        if config.filter not in baselines.SCORES:
+            return None, {}
+        evidence, spent = self._evidence(config)
+        begun = time.perf_counter()
+        score = baselines.SCORES[config.filter](evidence, self.data.train_labels)
+        return score, {**spent, "score_seconds": time.perf_counter() - begun}
+
+    def _evidence(self, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
+        """Return what a score is computed from, and the seconds that it took."""
         if config.filter == "neighbours":
-            return baselines.neighbour_outliers(self._extract(config, "train"), labels)
-        return None
+            features, seconds = self._extract(config, "train")
+            return features, {"feature_seconds": seconds}
+        run = self.networks[config.trained_by]
+        if config.filter == "el2n":
+            runs = [replace(run, seed=run.seed + k) for k in range(config.networks)]
+            said = [self._said(one, "probabilities", checkpoints=(one.epochs,)) for one in runs]
+            evidence = np.stack([one["probabilities"][-1] for one in said])
+        elif config.filter == "forgetting":
+            said = [self._said(run, "correct", follow=True)]
+            evidence = said[0]["correct"]
+        else:  # confident learning and what it flags: by the same probabilities, out of sample
+            name = f"{run.key}-out-of-{config.networks}.npz"
+            said = [self._stored(name, lambda: self._out_of_fold(run, config.networks))]
+            evidence = said[0]["probabilities"]
+        return evidence, {"network_seconds": sum(float(one.get("seconds", np.nan)) for one in said)}
 
     # -- stages that take long, each kept in the store ---------------------------------------------------------------
 
@@ -267,6 +296,7 @@ class _Workshop:
         )  # fmt: skip
 
         def fit() -> dict[str, np.ndarray]:
+            features, seconds = self._extract(config, "train")
             begun = time.perf_counter()
             mapping = TSNEMap(
                 perplexity=config.perplexity,
@@ -274,21 +304,21 @@ class _Workshop:
                 random_state=config.map_seed,
                 progress=self.progress,
             )
-            made = {"train": mapping.fit_transform(self._extract(config, "train"))}
+            made = {"train": mapping.fit_transform(features), "feature_seconds": np.array(seconds)}
             made["seconds"] = np.array(time.perf_counter() - begun)
             if config.filter == "none":
-                made["test"] = mapping.transform(self._extract(config, "test"))
+                made["test"] = mapping.transform(self._extract(config, "test")[0])
             return made
 
         needed = ("train", "test") if config.filter == "none" else ("train",)
         return self._stored(f"map-{plain.key}.npz", fit, needed)
 
-    def _extract(self, config: FilterConfig, split: str) -> np.ndarray:
-        """Return the features of a split; those last extracted stay in memory, for maps by several seeds."""
+    def _extract(self, config: FilterConfig, split: str) -> tuple[np.ndarray, float]:
+        """Return the features of a split, and their seconds; the last stay in memory, for maps by several seeds."""
         which = (config.weights, config.trained_by or config.arch, split)
         if self._features is None or self._features[0] != which:
             self._features = None  # before there are others: these may be large
-            network = self._network(config)
+            network, begun = self._network(config), time.perf_counter()
             mean, std = self.data.mean, self.data.std
             if config.weights == "imagenet":
                 mean, std = extraction.IMAGENET_MEAN, extraction.IMAGENET_STD
@@ -296,8 +326,8 @@ class _Workshop:
             got = extraction.extract(
                 network, config.arch, images, mean, std, device=self.device, progress=self.progress
             )
-            self._features = which, got
-        return self._features[1]
+            self._features = which, got, time.perf_counter() - begun
+        return self._features[1:]
 
     def _network(self, config: FilterConfig) -> nn.Module:
         if config.weights == "imagenet":
@@ -305,12 +335,12 @@ class _Workshop:
         weights = self._trained(config, "weights.pt")
         return extraction.load_network(config.arch, self.data.num_classes, weights, self.data.channels)
 
-    def _accuracy(self, config: FilterConfig) -> float:
-        """Return the test accuracy of the network whose features are used; NaN where none are, or none trained here."""
+    def _training(self, config: FilterConfig) -> tuple[float, float]:
+        """Return test accuracy and seconds of training of the network whose features are used; NaN and 0 without."""
         if config.weights == "imagenet" or config.filter not in FROM_FEATURES:
-            return float("nan")
+            return float("nan"), 0.0
         ds = results.load(self._trained(config, "run.nc"))
-        return float(ds["test_accuracy"].to_numpy()[0, -1])
+        return float(ds["test_accuracy"].to_numpy()[0, -1]), observe.device_seconds(ds)
 
     def _trained(self, config: FilterConfig, file: str) -> Path:
         """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""
@@ -321,12 +351,18 @@ class _Workshop:
             raise RunAbandoned
         return path
 
-    def _said(self, run: RunConfig, name: str, **asked: Any) -> np.ndarray:
+    def _said(self, run: RunConfig, name: str, **asked: Any) -> dict[str, np.ndarray]:
         """Return what a run's network said of the training examples, after training it if that is not there."""
-        return self._stored(
-            f"{run.key}-{name}.npz",
-            lambda: {name: getattr(observe.observe(run, self.data, **asked, **self.watch), name)},
-        )[name]
+
+        def watched() -> dict[str, np.ndarray]:
+            got = observe.observe(run, self.data, **asked, **self.watch)
+            return {name: getattr(got, name), "seconds": np.array(got.device_seconds)}
+
+        return self._stored(f"{run.key}-{name}.npz", watched)
+
+    def _out_of_fold(self, run: RunConfig, folds: int) -> dict[str, np.ndarray]:
+        got = observe.out_of_fold(run, self.data, folds, **self.watch)
+        return {"probabilities": got.probabilities, "seconds": np.array(got.seconds)}
 
     def _stored(
         self, name: str, work: Callable[[], dict[str, np.ndarray]], needed: Sequence[str] = ()

@@ -161,6 +161,12 @@ SCHEMA: dict[str, Variable] = {
             "networks": ("int", "networks trained for the mask: seeds of EL2N, folds of confident learning"),
             "feature_width": ("int", "penultimate features of the network"),
             "network_accuracy": ("float", "share of test examples that the network classifies correctly, 0 to 1"),
+            # What a mask cost, by part. A part that was found in the store counts with the time that it once took.
+            "network_seconds": ("float", "training the networks of the mask, their share of the device's time", "s"),
+            "feature_seconds": ("float", "extracting their features", "s"),
+            "map_seconds": ("float", "placing the features on the map", "s"),
+            "score_seconds": ("float", "scoring the examples by what networks say of them, or by features", "s"),
+            "mask_seconds": ("float", "choosing what to remove, from map or scores", "s"),
         },
     ),
     **_on(

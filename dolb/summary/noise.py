@@ -32,8 +32,8 @@ _NAMES = [
     "network_accuracy",
 ]
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
-_ON_THE_MAP = ("dbscan", "knee", "hdbscan")
-_FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
+ON_THE_MAP = ("dbscan", "knee", "hdbscan")
+FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
 
 
 def rows(ds: xr.Dataset) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
 def grid(ds: xr.Dataset) -> pd.DataFrame:
     """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs."""
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
-    frame = frame[(frame["within"] == "") & frame["filter"].isin(_ON_THE_MAP)]
+    frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP)]
     for name in ("filter", "perplexity", "min_samples", "eps"):
         frame = frame[frame[name] == frame[name].mode()[0]]
     return frame.reset_index(drop=True)
@@ -199,7 +199,7 @@ def flagged(ds: xr.Dataset) -> dict[str, float]:
     ``by_chance`` is how many of the noise it would flag if it drew as many of each class at random.
     """
     frame, keep = rows(ds), ~_kept(ds)
-    found = frame.index[frame["filter"] == _FLAGGED]
+    found = frame.index[frame["filter"] == FLAGGED]
     if not len(found):
         return {}
     noise, flags = keep[first(ds)], keep[found[0]]
@@ -252,7 +252,7 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     used, found = frame.iloc[at], []
     same = frame[(frame["arch"] == used["arch"]) & (frame["weights"] == used["weights"])]
     same = same[(same["seed"] == used["seed"]) & (same["map_seed"] == used["map_seed"])]
-    same = same[same["filter"].isin(_ON_THE_MAP) & (same["within"] == used["within"])]
+    same = same[same["filter"].isin(ON_THE_MAP) & (same["within"] == used["within"])]
     names = ("perplexity", "min_samples", "filter")
     for name in names:
         rest = [other for other in names if other != name]
@@ -271,7 +271,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame, keep, labels = rows(ds), _kept(ds), ds["label"].to_numpy()
     noise = ~keep[first(ds)]
-    baselines = frame[~frame["filter"].isin([*_ON_THE_MAP, _FLAGGED])]
+    baselines = frame[~frame["filter"].isin([*ON_THE_MAP, FLAGGED])]
     found = [
         {
             "filter": row["filter"],
