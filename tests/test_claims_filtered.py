@@ -120,9 +120,9 @@ def test_small_batches_without_a_difference_do_not_either(every_claim):
     assert "1.4 points between its best cells" in found["G10"].reason
 
 
-def noise_like(shares, every_claim):
+def noise_like(shares, every_claim, apart=1):
     masks = [
-        made_mask(without(*range(round(share * EXAMPLES) + place)), arch=arch, seed=place)
+        made_mask(without(*range(round(share * EXAMPLES) + apart * place)), arch=arch, seed=place)
         for arch, share in shares.items()
         for place in (0, 1)
     ]
@@ -136,6 +136,18 @@ def test_shares_of_noise_are_held_to_the_intervals_of_ours(every_claim):
     one = noise_like({"resnet101": said["resnet101"] / 100}, every_claim)
     assert one.outcome == "mixed"
     assert "reported 5.12%" in one.ours
+
+
+def test_networks_that_differ_too_much_leave_their_shares_of_noise_open(every_claim):
+    said = every_claim["G6"].reported["removed_percent"]
+    assert noise_like({arch: share / 100 for arch, share in said.items()}, every_claim, apart=20).outcome == "mixed"
+
+
+def test_maps_of_one_network_do_not_tell_how_far_networks_vary(every_claim):
+    masks = [made_mask(without(*range(20 + place)), arch="resnet101", map_seed=place) for place in range(3)]
+    found = verdict("G6", every_claim, results.merge(masks))
+    assert found.outcome == "not yet measured"
+    assert "Masks by two trainings" in found.reason
 
 
 def test_widths_of_features_are_those_of_the_maps(every_claim):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy import stats
 
 from dolb import results
 from dolb.summary import noise as study
@@ -55,6 +56,54 @@ def test_the_share_of_noise_is_the_mean_over_maps_of_an_extractor(ds):
     assert table.loc["resnet101", "removed"] == pytest.approx(20 / EXAMPLES)
     assert table.loc["resnet101", ["n", "networks", "map_seeds"]].tolist() == [3, 2, 2]
     assert table.loc["resnet18", "removed"] == pytest.approx(10 / EXAMPLES)
+
+
+def of_networks(sizes, maps=1, **changes):
+    """Masks of one extractor that remove so many, an entry for each training, every one found on so many maps."""
+    seeds = [(seed, size, map_seed) for seed, size in enumerate(sizes) for map_seed in range(maps)]
+    return [made_mask(without(*range(size)), seed=seed, map_seed=map_seed, **changes) for seed, size, map_seed in seeds]
+
+
+def half_width(masks):
+    (row,) = study.removed(results.merge(masks)).to_dict("records")
+    return EXAMPLES * (row["high"] - row["low"]) / 2
+
+
+def test_the_interval_is_where_the_map_of_one_more_network_would_lie():
+    # Student's prediction interval of one more value, from three.
+    expected = stats.t.ppf(0.975, 2) * np.std([18, 20, 22], ddof=1) * np.sqrt(1 + 1 / 3)
+    assert half_width(of_networks([18, 20, 22])) == pytest.approx(expected)
+
+
+def test_more_maps_of_the_same_networks_that_say_the_same_make_it_no_narrower():
+    assert half_width(of_networks([18, 20, 22], maps=3)) == pytest.approx(half_width(of_networks([18, 20, 22])))
+
+
+def test_maps_that_differ_make_it_wider():
+    # The means of the networks are as before, and a map lies four above or below them.
+    spread = [
+        made_mask(without(*range(size + off)), seed=seed, map_seed=place)
+        for seed, size in enumerate([18, 20, 22])
+        for place, off in enumerate((-4, 4))
+    ]
+    # Of two values four off their mean the variance is 32, half of which the means of two have already.
+    parts = [(4 * (1 + 1 / 3), 2), (32 / 2, 3)]
+    total = sum(part for part, _ in parts)
+    freedom = total**2 / sum(part**2 / count for part, count in parts)
+    assert half_width(spread) == pytest.approx(stats.t.ppf(0.975, freedom) * np.sqrt(total))
+
+
+def test_networks_of_other_extractors_tell_how_far_networks_vary():
+    both = results.merge([*of_networks([18, 20, 22]), *of_networks([36, 40, 44], arch="resnet18")])
+    rows = study.removed(both).set_index("extractor")
+    # Relative to their means they vary alike, and there are four degrees of freedom in the place of two.
+    for name, mean in (("resnet101", 20), ("resnet18", 40)):
+        half = EXAMPLES * (rows.loc[name, "high"] - rows.loc[name, "low"]) / 2
+        assert half == pytest.approx(stats.t.ppf(0.975, 4) * 0.1 * mean * np.sqrt(1 + 1 / 3))
+
+
+def test_one_network_has_no_interval_however_many_its_maps(ds):
+    assert np.isnan(half_width(of_networks([20], maps=3)))
 
 
 def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):

@@ -64,3 +64,13 @@ def beyond(low: float, high: float, least: float) -> bool | None:
     that would still be the one reported. An interval that holds both is too wide to tell.
     """
     return True if low > 0 else False if high < least else None
+
+
+def agrees(reported: float, low: float, high: float, most: float) -> bool | None:
+    """Return whether a reported value lies in an interval of ours (True) or not (False).
+
+    An interval that holds it and reaches further than ``most`` to either side of its middle cannot tell (None).
+    """
+    if reported < low or reported > high:
+        return False
+    return True if (high - low) / 2 <= most else None

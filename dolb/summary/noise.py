@@ -129,26 +129,55 @@ def points_of(one: xr.Dataset, classes: Sequence[str]) -> pd.DataFrame:
 
 
 def removed(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the share that is noise by extractor: mean over seeds of training and of t-SNE, with Student's interval.
+    """Return the share that is noise by extractor: mean over seeds of training and of t-SNE, and where another may lie.
 
-    Maps of one network are not independent of each other, so the interval is narrower than networks would make it.
+    ``low`` and ``high`` are a prediction interval: for one map by one more training of the network, which is what the
+    paper has. Maps of one network are alike, so there are two variances, between networks (of the means of their maps)
+    and between the maps of one network. Few networks tell little of the first; both are pooled over all extractors,
+    relative to the share of each, and the interval is Student's with the degrees of freedom of Satterthwaite. NaN where
+    no extractor was trained twice.
     """
+    masks = grid(ds)
+    by = ["extractor", "arch", "weights"]
+    relative = masks["removed"] / masks.groupby(by)["removed"].transform("mean").replace(0, 1)
+    networks = masks.assign(relative=relative).groupby([*by, "seed"])["relative"].agg(["mean", "var", "size"])
+    within = _pooled(networks["var"], networks["size"] - 1)
+    means = networks.groupby(by)["mean"].agg(["var", "size"])
+    between = _pooled(means["var"], means["size"] - 1)
     found = []
-    for (extractor, arch, weights), group in grid(ds).groupby(["extractor", "arch", "weights"], sort=False):
-        share, n = group["removed"].to_numpy(), len(group)
-        low, high = mean_interval(share)
+    for names, group in masks.groupby(by, sort=False):
+        share = group["removed"].to_numpy()
         seeds = {"networks": group["seed"].nunique(), "map_seeds": group["map_seed"].nunique()}
-        numbers = {"removed": share.mean(), "low": low, "high": high, "least": share.min(), "most": share.max(), "n": n}
-        found.append({"extractor": extractor, "arch": arch, "weights": weights, **numbers, **seeds})
+        maps = float(stats.hmean(group.groupby("seed").size()))
+        half = share.mean() * _prediction(between, within, seeds["networks"], maps)
+        ends = {"low": max(0.0, share.mean() - half), "high": share.mean() + half}
+        numbers = {"removed": share.mean(), **ends, "least": share.min(), "most": share.max(), "n": len(share)}
+        found.append({**dict(zip(by, names, strict=True)), **numbers, **seeds})
     return pd.DataFrame(found)
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return Student's 95% interval of a mean; NaN of fewer than two values."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return float(np.mean(values) - half), float(np.mean(values) + half)
+def _pooled(variances: pd.Series, freedom: pd.Series) -> tuple[float, int]:
+    """Return the mean of variances by their degrees of freedom, and the sum of these; NaN where there are none."""
+    known = freedom > 0
+    total = int(freedom[known].sum())
+    return (float((variances[known] * freedom[known]).sum() / total) if total else float("nan")), total
+
+
+def _prediction(between: tuple[float, int], within: tuple[float, int], networks: int, maps: float) -> float:
+    """Return half the width of a prediction interval for one map of one more network.
+
+    ``between`` is the variance of the means of ``maps`` maps, of which there are ``networks``, and ``within`` that of
+    the maps of a network, each with its degrees of freedom. A single map varies by the first, less its part that is
+    from the maps, and by the second.
+    """
+    parts = [(between[0] * (1 + 1 / networks), between[1])]
+    if maps > 1:
+        parts.append((within[0] * (1 - 1 / maps), within[1]))
+    total = sum(variance for variance, _ in parts)
+    if not total > 0:
+        return total  # zero, or NaN where one of the two is not known
+    freedom = total**2 / sum(variance**2 / count for variance, count in parts if count)
+    return float(stats.t.ppf((1 + summary.CONFIDENCE) / 2, freedom) * np.sqrt(total))
 
 
 PAIRS = ("another map", "another training", "another network", "ImageNet weights")
