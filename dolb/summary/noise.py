@@ -150,7 +150,7 @@ def removed(ds: xr.Dataset) -> pd.DataFrame:
         seeds = {"networks": group["seed"].nunique(), "map_seeds": group["map_seed"].nunique()}
         maps = float(stats.hmean(group.groupby("seed").size()))
         half = share.mean() * _prediction(between, within, seeds["networks"], maps)
-        ends = {"low": max(0.0, share.mean() - half), "high": share.mean() + half}
+        ends = {"low": float(np.maximum(0.0, share.mean() - half)), "high": share.mean() + half}
         numbers = {"removed": share.mean(), **ends, "least": share.min(), "most": share.max(), "n": len(share)}
         found.append({**dict(zip(by, names, strict=True)), **numbers, **seeds})
     return pd.DataFrame(found)
