@@ -84,6 +84,29 @@ def test_reported_accuracies_are_held_to_our_intervals(every_claim):
     assert "reported 77.5%" in found.ours
 
 
+def test_seeds_that_vary_too_much_leave_reported_accuracies_open(every_claim):
+    found = verdict("G12", every_claim, large(lambda size: 0.005, spread=0.03))
+    assert found.outcome == "mixed"
+    # 2.3 points between the two sets, and half of that
+    assert "reaches further than 1.15 points" in found.reason
+    assert "the mean of 4 runs" in found.reason
+
+
+def test_best_accuracies_as_reported_replicate_them(every_claim):
+    parts = []
+    for size, sets in every_claim["G7"].reported.items():
+        # Full data are reported at one batch size alone; sets are compared where there are runs on full data.
+        for name, value in ({"full": {"accuracy": 75.0, "weight_decay": 0.005}} | sets).items():
+            subset = name if name == "full" else f"{name}-a-1"
+            for seed in range(3):
+                accuracy = (value["accuracy"] + 0.2 * (seed - 1)) / 100
+                more = {"batch_size": int(size), "weight_decay": value["weight_decay"], "seed": seed}
+                parts.append(made_run((accuracy,) * 5, subset=subset, **more))
+    found = verdict("G7", every_claim, results.merge(parts))
+    assert found.outcome == "replicated"
+    assert "taken for one run" in found.reason
+
+
 def test_without_runs_at_the_claims_batch_sizes_nothing_is_judged(every_claim):
     ds = large(lambda size: 0.0).isel(run=slice(0, 24))
     assert verdict("G11", every_claim, ds).outcome == "not yet measured"

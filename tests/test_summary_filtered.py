@@ -41,6 +41,17 @@ def test_a_set_is_named_by_the_first_word_of_its_subset(ds):
     assert set(study.runs(ds)["set"]) == {"full", "network", "random"}
 
 
+def test_the_mean_of_other_runs_lies_where_seeds_of_all_cells_of_the_batch_size_say(ds):
+    row = study.predicted(ds, of_runs=4).set_index("set").loc["full"]
+    # Three cells of three seeds; the variances are 1, 1 and 1 squared points, with two degrees of freedom each.
+    half = stats.t.ppf(0.975, 6) * 0.01 * np.sqrt(1 / 3 + 1 / 4)
+    assert row["accuracy"] == pytest.approx(0.81)
+    assert (row["low"], row["high"]) == (pytest.approx(0.81 - half), pytest.approx(0.81 + half))
+    alone = study.predicted(ds, of_runs=1).set_index("set").loc["full"]
+    assert alone["high"] - alone["low"] > row["high"] - row["low"]
+    assert study.predicted(ds.isel(run=slice(0, 2)), of_runs=1)["low"].isna().all()  # one seed
+
+
 def test_equal_epochs_and_equal_updates_are_of_different_runs(ds):
     # Full data make 8 x 10 updates; 800 examples make 8 an epoch, and so 80 in ten epochs.
     epochs, updates = study.runs(ds), study.runs(ds, "updates")

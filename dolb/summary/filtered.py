@@ -55,6 +55,24 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
+def predicted(ds: xr.Dataset, of_runs: int) -> pd.DataFrame:
+    """Return accuracy by cell at equal epochs, with where the mean of ``of_runs`` other runs of it would lie.
+
+    ``low`` and ``high`` are Student's prediction interval. The variance between seeds is pooled over the cells of a
+    batch size, as few seeds of one cell tell little of it. NaN where no cell of the batch size has two.
+    """
+    frame = runs(ds)
+    grouped = frame.groupby(list(CELL))["accuracy"]
+    table = grouped.agg(accuracy="mean", variance="var", n="size").reset_index()
+    table["squares"] = (table["variance"] * (table["n"] - 1)).fillna(0.0)
+    by_size = table.groupby("batch_size")
+    freedom = by_size["n"].transform("sum") - by_size["n"].transform("size")
+    spread = np.sqrt(by_size["squares"].transform("sum") / freedom.where(freedom > 0))
+    half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, freedom) * spread * np.sqrt(1 / table["n"] + 1 / of_runs)
+    table = table.assign(low=table["accuracy"] - half, high=table["accuracy"] + half, equal=EQUAL[0])
+    return table.drop(columns=["variance", "squares"])
+
+
 def sizes(ds: xr.Dataset) -> dict[str, int]:
     """Return how many images each set has, in the order in which figures have the sets."""
     found = runs(ds).groupby("set")["training_examples"].min()
