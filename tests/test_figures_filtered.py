@@ -47,6 +47,7 @@ GAINS = pd.DataFrame(
             "low": -0.01,
             "high": 0.03,
             "p": 0.2,
+            "p_holm": 0.4,
             "n": 3,
         }
     ]
@@ -114,7 +115,7 @@ def test_the_cost_of_a_mask_is_a_bar_of_its_parts():
 
 
 def test_gains_and_best_sets_can_be_drawn():
-    assert svg(figures.gains(GAINS)).startswith("<svg")
+    assert "p, corrected for all tests (Holm): 0.4" in svg(figures.gains(GAINS))
     assert svg(figures.best_by_set(CELLS[(CELLS.equal == "epochs") & (CELLS.batch_size == 256)])).startswith("<svg")
 
 

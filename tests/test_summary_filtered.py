@@ -136,6 +136,31 @@ def test_each_set_has_its_size_in_the_order_of_the_figures(ds):
     assert list(study.sizes(ds).items()) == [("full", EXAMPLES), ("network", KEPT), ("random", KEPT)]
 
 
+def test_the_smallest_p_is_held_to_all_tests_and_the_next_to_one_less():
+    # 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is not to become less than the one before
+    found = study.holm(np.array([0.04, 0.01, np.nan, 0.03]))
+    assert found == pytest.approx([0.06, 0.03, np.nan, 0.06], nan_ok=True)
+    assert study.holm(np.array([0.7, 0.6])).tolist() == [1.0, 1.0]
+
+
+def test_gains_are_corrected_for_all_tests_of_both_comparisons(ds):
+    table = study.against_network(ds)
+    tested = table["p"].notna()
+    assert set(table["equal"][tested]) == {"epochs", "updates"}
+    assert (table["tests"] == tested.sum()).all()
+    least = table.loc[table["p"].idxmin()]
+    assert least["p_holm"] == pytest.approx(tested.sum() * least["p"])
+
+
+def test_words_name_what_holds_after_the_correction(ds):
+    table = study.against_network(ds)
+    sure = table.assign(p_holm=[0.001, *[0.5] * (len(table) - 1)])
+    told = study.gains_in_words(sure)
+    assert f"After Holm's correction for all {table['tests'].iloc[0]} tests of this page these are told apart" in told
+    assert told.count("(p = ") == 1
+    assert "none of these is told apart from chance" in study.gains_in_words(table.assign(p_holm=0.5))
+
+
 def test_gains_in_words_have_their_intervals(ds):
     words = study.gains_in_words(study.against_network(ds).query("equal == 'epochs'"))
     assert "over full +2.00 (-0.48 to +4.48) at 100" in words
