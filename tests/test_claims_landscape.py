@@ -31,6 +31,7 @@ def test_the_top_eigenvalue_decides_and_the_other_measures_do_not(verdict):
     ds = made_study(lambda name, over: 0.5 if name == "network" else 1.0)
     for name in ("normalized_trace", "normalized_sharpness"):
         ds[name] = 1 / ds[name]
+    ds["normalized_sharpness_slope"] = ds["normalized_sharpness"] / 2
     found = verdict(ds)
     assert found.outcome == "replicated"
     assert "say smoother in 4 and rougher in 8 of 12" in found.ours
