@@ -14,7 +14,7 @@ NOTICE = "<!-- Made by `make pages` from the claims and the results; edits here 
 _MEANINGS = {
     "replicated": "our runs show what the document reports",
     "not replicated": "our runs show something else",
-    "mixed": "our runs show it in part, or under some settings only",
+    "mixed": "our runs show it in part, or under some settings only, or cannot tell",
     "not testable here": "it needs what we do not have, and the reason says what",
     "not yet measured": "the experiment is not published yet",
 }

@@ -1,42 +1,38 @@
 """Maps and masks, made whole: train the network, extract features, place them on the map, filter.
 
 Training and filtering are rooms that do not know each other; here one is handed what the other made. Everything that
-takes long is kept in the store and found there again: networks, the principal components of their features, and what
-they say of the examples by the key of their run, maps by what they are of, masks by their own key. So the work can be
-stopped at any time and taken up again, on another machine too: for more maps the components suffice, without weights.
+takes long is kept in the store (`stages`), and so are masks, by their own key. So the work can be stopped at any time
+and taken up again, on another machine too: for more maps the components of features suffice, without weights.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import tempfile
 import time
-import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from torch import nn
 from tqdm.auto import tqdm
 
 from dolb import data as datasets
 from dolb import models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
-from dolb.filtering.config import ON_THE_MAP, FilterConfig
-from dolb.filtering.embedding import TSNEMap, principal_components
-from dolb.training import observe
+from dolb.filtering.config import FLAGGED, ON_THE_MAP, FilterConfig
+from dolb.stages import Stages
 from dolb.training.config import RunConfig
-from dolb.training.device import device_name, resolve_device
+from dolb.training.device import device_name
 from dolb.training.engine import RunAbandoned
-from dolb.training.paused import PausedRuns
 
-FROM_FEATURES = ("none", "grid", "neighbours", *ON_THE_MAP)  # filters that look at a network's features
+# What a mask costs, by part, in the schema's names. For a further round the rounds before count too; the size that a
+# baseline takes from another mask does not, as it is only for the comparison.
+PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")
 FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
 
 
@@ -80,7 +76,7 @@ def make(
         longest = 0.0
         for config in tqdm(configs, desc="maps and masks", disable=not progress):
             begun = time.monotonic()
-            known = workshop.runs.get(config.key, data.fingerprint)
+            known = workshop.finished(config)
             if known is None and begun + longest >= deadline:
                 break
             try:
@@ -114,83 +110,49 @@ def kept(ds: xr.Dataset) -> tuple[int, int]:
     return int(first.sum()), len(first)
 
 
-class _Workshop:
-    """The stages over one data set and one store; each looks into the store before it works.
+class _Workshop(Stages):
+    """Maps and masks over one data set and one store, from what its stages make."""
 
-    The data set is whole, or what the mask of the key ``within`` keeps of it.
-    """
-
-    def __init__(
-        self,
-        store: Path,
-        networks: Mapping[str, RunConfig],
-        data: datasets.ImageData,
-        device: str,
-        stop: Callable[[], bool],
-        progress: bool,
-        within: str = "",
-    ):
-        self.runs, self.networks, self.data, self.within = results.RunStore(store), networks, data, within
-        self.watch: dict[str, Any] = {"device": device, "stop": stop, "progress": progress}
-        self.device, self.progress = resolve_device(device), progress
-        # By fingerprint too: a folder of images may change under its name.
-        self.folder = store / "networks" / data.fingerprint.removeprefix("sha256:")[:12]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._features: tuple[tuple[str, str, str], np.ndarray] | None = None
-
-    def train(self, configs: Iterable[FilterConfig]) -> None:
-        """Train, several at a time, the networks that maps and masks need and the store lacks, while time is."""
-        needed = dict.fromkeys(
-            config.trained_by
-            for config in configs
-            if config.weights != "imagenet"
-            and config.within == self.within
-            and config.filter in FROM_FEATURES
-            and not self.runs.path(config.key).exists()
-            and not self._ready(config)
-        )
-        lacking = [self.networks[key] for key in needed]
-        if not lacking:
-            return
-        paused = PausedRuns(self.folder / "paused")
-        for got in observe.networks(lacking, self.data, paused=paused, **self.watch):
-            if not got.weights:
-                raise ValueError(f"the run {got.config} diverged; its network cannot make a map")
-            folder = self.folder / got.config.key
-            extraction.save_network(got.network(self.data), folder / "weights.pt")
-            results.save(got.result, folder / "run.nc")  # the last: with it the network is whole
-            paused.drop(got.config.key)
-
-    def _ready(self, config: FilterConfig) -> bool:
-        """Return whether the store has what the map or mask needs of its network."""
-        folder = self.folder / config.trained_by
-        placed = config.filter != "neighbours" and self._components_path(config).is_file()
-        return (folder / "run.nc").is_file() and (placed or (folder / "weights.pt").is_file())
+    def finished(self, config: FilterConfig) -> xr.Dataset | None:
+        """Return a map or a mask from the store, or None; what one of an earlier version did not record is NaN."""
+        ds = self.runs.get(config.key, self.data.fingerprint)
+        lacking = {name: ("run", [np.nan]) for name in PARTS if ds is not None and name not in ds}
+        return ds if ds is None else ds.assign_coords(lacking)
 
     def made(self, config: FilterConfig) -> xr.Dataset:
         """Make a map or a mask, save it, and return it.
 
-        Its ``seconds`` are those of features, map and filter; the time of training is the network's own.
+        Its ``seconds`` are those of its parts, training left out.
         """
         there, inside = self._inside(config)
+        accuracy, trained_in = there._training(config)
         about: dict[str, Any] = {
             **config.as_dict(),
             "key": config.key,
             "device": device_name(self.device),
             "feature_width": models.require(config.arch).feature_width,
-            "network_accuracy": there._accuracy(config),
+            "network_accuracy": accuracy,
         }
         mapped = there._map(config) if config.filter in ("none", "grid", *ON_THE_MAP) else None
-        score = self._score(config)
+        spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
+        if mapped:
+            spent["feature_seconds"] = float(mapped.get("feature_seconds", np.nan))
+            spent["map_seconds"] = float(mapped["seconds"])
+        score, more = self._score(config)
+        spent |= more
         begun = time.perf_counter()
-        keep, more = self._keep(config, mapped, score, inside)
-        about["seconds"] = time.perf_counter() - begun + (float(mapped["seconds"]) if mapped else 0.0)
+        keep = self._keep(config, mapped, score, inside)
+        spent["mask_seconds"] = time.perf_counter() - begun
+        about["seconds"] = float(np.nansum([spent[name] for name in PARTS if name != "network_seconds"]))
+        if config.within and (before := self.runs.get(config.within, self.data.fingerprint)) is not None:
+            spent = {name: value + (before[name].item() if name in before else np.nan) for name, value in spent.items()}
+        about |= spent
         about["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if keep is None:
             assert mapped is not None
             ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), self.data, about=about)
         else:
-            ds = masks.keep_dataset(keep, self.data, config.subset, about=about, **more)
+            ds = masks.keep_dataset(keep, self.data, config.subset, about=about, **self._followed_from(config, mapped))
         self.runs.put(ds)
         return ds
 
@@ -208,27 +170,34 @@ class _Workshop:
         mapped: Mapping[str, np.ndarray] | None,
         score: np.ndarray | None,
         inside: np.ndarray,
-    ) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
-        """Return the mask, if there is to be one, and for the first map of a network what it follows from."""
+    ) -> np.ndarray | None:
+        """Return the mask, if there is to be one."""
         labels = self.data.train_labels
         if config.filter in ON_THE_MAP:
             assert mapped is not None
             keep = inside.copy()
             keep[inside] = _clusterer(config).fit(mapped["train"], labels[inside]).keep_
-            plain = replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5, within="")
-            if config != plain:
-                return keep, {}
-            until = noise.noise_until(mapped["train"], labels, config.min_samples).astype(np.float32)
-            return keep, {"coordinates": _rounded(mapped["train"]), "noise_until": until}
+            return keep
         if config.filter == "none":
-            return None, {}
+            return None
+        if config.filter == FLAGGED:
+            assert score is not None
+            return ~score
         like = self._mask(config.size_of, f"whose size {config.subset} has")
         if config.filter == "grid":
             assert mapped is not None
-            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), {}
+            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed)
         if score is None:
-            return baselines.random_keep(labels, like, random_state=config.seed), {}
-        return baselines.keep_lowest(score, like, labels), {}
+            return baselines.random_keep(labels, like, random_state=config.seed)
+        return baselines.keep_lowest(score, like, labels)
+
+    def _followed_from(self, config: FilterConfig, mapped: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
+        plain = replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5, within="")
+        if config.filter not in ON_THE_MAP or config != plain or mapped is None:
+            return {}
+        until = noise.noise_until(mapped["train"], self.data.train_labels, config.min_samples).astype(np.float32)
+        return {"coordinates": _rounded(mapped["train"]), "noise_until": until}
 
     def _mask(self, key: str, role: str) -> np.ndarray:
         """Return a mask that is made already, or say what it is needed for."""
@@ -237,130 +206,36 @@ class _Workshop:
             raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
         return ds["keep"].to_numpy().reshape(-1)
 
-    def _score(self, config: FilterConfig) -> np.ndarray | None:
-        """Return a baseline's score of each example, higher for what goes first; None where it has none."""
-        labels = self.data.train_labels
-        if config.filter == "el2n":
-            base = self.networks[config.trained_by]
-            runs = [replace(base, seed=base.seed + k) for k in range(config.networks)]
-            last = [self._said(run, "probabilities", checkpoints=(run.epochs,))[-1] for run in runs]
-            return baselines.el2n(np.stack(last), labels)
-        if config.filter == "forgetting":
-            return baselines.forgetting(self._said(self.networks[config.trained_by], "correct", follow=True))
-        if config.filter == "confident":
-            run = self.networks[config.trained_by]
-            name = f"{run.key}-out-of-{config.networks}.npz"
-            kept = self._stored(
-                name, lambda: {"probabilities": observe.out_of_fold(run, self.data, config.networks, **self.watch)}
-            )
-            return baselines.confident_learning(kept["probabilities"], labels)
+    def _score(self, config: FilterConfig) -> tuple[np.ndarray | None, dict[str, float]]:
+        """Return a baseline's score of each example, higher for what goes first, and the seconds of its parts.
+
+        It is None where there is none; of what confident learning flags it is a mask.
+        """
+        if config.filter not in baselines.SCORES:
+            return None, {}
+        evidence, spent = self._evidence(config)
+        begun = time.perf_counter()
+        score = baselines.SCORES[config.filter](evidence, self.data.train_labels)
+        return score, {**spent, "score_seconds": time.perf_counter() - begun}
+
+    def _evidence(self, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
+        """Return what a score is computed from, and the seconds that it took."""
         if config.filter == "neighbours":
-            return baselines.neighbour_outliers(self._extract(config, "train"), labels)
-        return None
-
-    # -- stages that take long, each kept in the store ---------------------------------------------------------------
-
-    def _map(self, config: FilterConfig) -> dict[str, np.ndarray]:
-        """Return the map of the training set, with the test set on it where the map alone is asked for."""
-        plain = FilterConfig(
-            data=config.data, arch=config.arch, weights=config.weights, trained_by=config.trained_by, seed=config.seed,
-            perplexity=config.perplexity, iterations=config.iterations, map_seed=config.map_seed, filter="none",
-        )  # fmt: skip
-
-        def fit() -> dict[str, np.ndarray]:
-            components = self._components(config)
-            begun = time.perf_counter()
-            mapping = TSNEMap(
-                perplexity=config.perplexity,
-                n_iter=config.iterations,
-                random_state=config.map_seed,
-                progress=self.progress,
-            )
-            made = {"train": mapping.fit_transform(components["train"])}
-            made["seconds"] = time.perf_counter() - begun + components["seconds"]
-            if config.filter == "none":
-                made["test"] = mapping.transform(components["test"])
-            return made
-
-        needed = ("train", "test") if config.filter == "none" else ("train",)
-        return self._stored(f"map-{plain.key}.npz", fit, needed)
-
-    def _components(self, config: FilterConfig) -> dict[str, np.ndarray]:
-        """Return the principal components of the features of both splits, all that a map needs of a network."""
-
-        def reduce() -> dict[str, np.ndarray]:
-            begun = time.perf_counter()
-            features = self._extract(config, "train")
-            pca = principal_components(features, TSNEMap().n_components)
-            made = {"train": pca.transform(features).astype(np.float32)}
-            made["seconds"] = np.array(time.perf_counter() - begun)
-            del features  # before there are others: these may be large
-            return {**made, "test": pca.transform(self._extract(config, "test")).astype(np.float32)}
-
-        return self._stored(self._components_path(config).name, reduce, ("train", "test", "seconds"))
-
-    def _components_path(self, config: FilterConfig) -> Path:
-        return self.folder / f"components-{config.trained_by or f'{config.weights}-{config.arch}'}.npz"
-
-    def _extract(self, config: FilterConfig, split: str) -> np.ndarray:
-        """Return the features of a split; those last extracted stay in memory for whoever needs them next."""
-        which = (config.weights, config.trained_by or config.arch, split)
-        if self._features is None or self._features[0] != which:
-            self._features = None  # before there are others: these may be large
-            network = self._network(config)
-            mean, std = self.data.mean, self.data.std
-            if config.weights == "imagenet":
-                mean, std = extraction.IMAGENET_MEAN, extraction.IMAGENET_STD
-            images = self.data.train_images if split == "train" else self.data.test_images
-            got = extraction.extract(
-                network, config.arch, images, mean, std, device=self.device, progress=self.progress
-            )
-            self._features = which, got
-        return self._features[1]
-
-    def _network(self, config: FilterConfig) -> nn.Module:
-        if config.weights == "imagenet":
-            return extraction.pretrained(config.arch)
-        weights = self._trained(config, "weights.pt")
-        return extraction.load_network(config.arch, self.data.num_classes, weights, self.data.channels)
-
-    def _accuracy(self, config: FilterConfig) -> float:
-        """Return the test accuracy of the network whose features are used; NaN where none are, or none trained here."""
-        if config.weights == "imagenet" or config.filter not in FROM_FEATURES:
-            return float("nan")
-        ds = results.load(self._trained(config, "run.nc"))
-        return float(ds["test_accuracy"].to_numpy()[0, -1])
-
-    def _trained(self, config: FilterConfig, file: str) -> Path:
-        """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""
-        path = self.folder / config.trained_by / file
-        if not path.is_file():
-            self.train([config])
-        if not path.is_file():
-            raise RunAbandoned
-        return path
-
-    def _said(self, run: RunConfig, name: str, **asked: Any) -> np.ndarray:
-        """Return what a run's network said of the training examples, after training it if that is not there."""
-        return self._stored(
-            f"{run.key}-{name}.npz",
-            lambda: {name: getattr(observe.observe(run, self.data, **asked, **self.watch), name)},
-        )[name]
-
-    def _stored(
-        self, name: str, work: Callable[[], dict[str, np.ndarray]], needed: Sequence[str] = ()
-    ) -> dict[str, np.ndarray]:
-        """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read."""
-        path = self.folder / name
-        if path.is_file():
-            with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), np.load(path) as file:
-                if all(one in file for one in needed):
-                    return {one: file[one] for one in file}
-        made = work()
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=f".{name}.", delete=False) as handle:
-            np.savez_compressed(handle, **made)  # type: ignore[arg-type]
-        os.replace(handle.name, path)
-        return made
+            features, seconds = self._extract(config, "train")
+            return features, {"feature_seconds": seconds}
+        run = self.networks[config.trained_by]
+        if config.filter == "el2n":
+            runs = [replace(run, seed=run.seed + k) for k in range(config.networks)]
+            said = self._said(runs, "probabilities", checkpoints=(run.epochs,))
+            evidence = np.stack([one["probabilities"][-1] for one in said])
+        elif config.filter == "forgetting":
+            said = self._said([run], "correct", follow=True)
+            evidence = said[0]["correct"]
+        else:  # confident learning and what it flags: by the same probabilities, out of sample
+            name = f"{run.key}-out-of-{config.networks}.npz"
+            said = [self._stored(name, lambda: self._out_of_fold(run, config.networks))]
+            evidence = said[0]["probabilities"]
+        return evidence, {"network_seconds": sum(float(one.get("seconds", np.nan)) for one in said)}
 
 
 def _clusterer(config: FilterConfig) -> noise.ClassDBSCAN | noise.ClassHDBSCAN:

@@ -25,7 +25,9 @@ def made_landscape(curvature=lambda over: 1.0, surface=None, points=5, diverged=
         return results.validate(results.describe(run.assign(found)))
     for name in found.data_vars:
         if found[name].dims == ("run", "loss_over"):
-            found[name][:] = [[0.01 if name.endswith("_error") else curvature(over) for over in OVER]]
+            # Half of a rise is the gradient's; the rest is curvature.
+            part = 0.5 if name.endswith("_slope") else 1.0
+            found[name][:] = [[0.01 if name.endswith("_error") else part * curvature(over) for over in OVER]]
     alpha, beta = np.meshgrid(found["alpha"], found["beta"], indexing="ij")
     for place, over in enumerate(OVER):
         bowl = 0.1 + curvature(over) * (alpha**2 + beta**2) / 2

@@ -39,7 +39,9 @@ ARROWS = {
     **{room: {"dolb", room} | LEAVES for room in ROOMS},
     "dolb.recipes": {"dolb.recipes"} | CONFIGS,
     # Maps and masks take training and filtering in turn, many times over: too long for a notebook, and resumed.
-    "dolb.pipeline": {"dolb.training", "dolb.filtering"} | LEAVES,
+    # What of it takes long is a module of its own.
+    "dolb.stages": {"dolb.training", "dolb.filtering"} | LEAVES,
+    "dolb.pipeline": {"dolb.stages", "dolb.training", "dolb.filtering"} | LEAVES,
     **READERS,
     # Publishing is two modules and knows no science.
     "dolb.gate": set(),

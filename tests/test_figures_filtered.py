@@ -47,6 +47,7 @@ GAINS = pd.DataFrame(
             "low": -0.01,
             "high": 0.03,
             "p": 0.2,
+            "p_holm": 0.4,
             "n": 3,
         }
     ]
@@ -104,8 +105,17 @@ def test_accuracies_by_set_show_the_reported_ones_in_the_colour_of_their_set():
         assert svg(chart).startswith("<svg")
 
 
+def test_the_cost_of_a_mask_is_a_bar_of_its_parts():
+    parts = [("training", 90.0), ("map", 60.0)]
+    table = pd.DataFrame([{"method": "map and noise", "part": p, "seconds": s, "total": 150.0} for p, s in parts])
+    drawn = svg(figures.noise_costs(table))
+    assert "map and noise" in drawn
+    assert drawn.index("part: training; seconds: 90") < drawn.index("part: map; seconds: 60")
+    assert svg(figures.noise_costs(table[:0])).startswith("<svg")
+
+
 def test_gains_and_best_sets_can_be_drawn():
-    assert svg(figures.gains(GAINS)).startswith("<svg")
+    assert "p, corrected for all tests (Holm): 0.4" in svg(figures.gains(GAINS))
     assert svg(figures.best_by_set(CELLS[(CELLS.equal == "epochs") & (CELLS.batch_size == 256)])).startswith("<svg")
 
 

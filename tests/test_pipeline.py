@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dolb import data, pipeline, results
-from dolb.filtering import masks
+from dolb.filtering import baselines, masks
 from dolb.filtering.config import FilterConfig
 from dolb.summary import noise as study
 from dolb.training.config import RunConfig
@@ -29,6 +29,7 @@ OTHERS = [
     replace(MASK, filter="forgetting", **LIKE),
     replace(MASK, filter="confident", networks=2, **LIKE),
 ]
+FLAGS = replace(MASK, filter="flagged", networks=2)
 
 
 def make(configs, store, **more):
@@ -58,6 +59,48 @@ def test_every_other_mask_keeps_as_many_of_each_class_as_the_first(made):
     exact = made["filter"].values != "grid"  # which takes an even share of every class
     assert (sizes[exact] == sizes[0]).all()
     assert abs(int(sizes[~exact].sum()) - int(sizes[0].sum())) <= 10
+
+
+def test_what_confident_learning_flags_is_a_mask_by_the_same_probabilities_without_training_again(made, store):
+    (path,) = store.rglob("*-out-of-2.npz")
+    before = path.stat().st_mtime_ns
+    flagged = make([FLAGS], store)["keep"].values[0]
+    with np.load(path) as file:
+        found = baselines.label_issues(file["probabilities"], data.load("digits").train_labels)
+    assert 0 < found.sum() < len(found) / 2
+    assert np.array_equal(~flagged, found)
+    assert path.stat().st_mtime_ns == before
+
+
+def test_the_seconds_of_a_mask_are_those_of_its_parts(made):
+    parts = {name: made[name].values for name in pipeline.PARTS}
+    at = {name: place for place, name in enumerate(made["filter"].values)}
+    trains = ["knee", "grid", "neighbours", "el2n", "forgetting", "confident"]
+    assert all(parts["network_seconds"][at[name]] > 0 for name in trains)
+    assert parts["network_seconds"][at["random"]] == 0
+    assert [name for name in at if parts["map_seconds"][at[name]] > 0] == ["knee", "grid"]
+    assert [name for name in at if parts["feature_seconds"][at[name]] > 0] == ["knee", "grid", "neighbours"]
+    assert {name for name in at if parts["score_seconds"][at[name]] > 0} == {"neighbours", *trains[3:]}
+    rest = sum(values for name, values in parts.items() if name != "network_seconds")
+    assert made["seconds"].values == pytest.approx(rest)
+
+
+def test_a_part_that_is_in_the_store_counts_with_the_time_that_it_once_took(made, store):
+    again = make([replace(MASK, min_samples=7), FLAGS], store)
+    for name in ("network_seconds", "feature_seconds", "map_seconds"):
+        assert again[name].values[0] == made[name].values[0]
+    confident = list(made["filter"].values).index("confident")
+    assert again["network_seconds"].values[1] == made["network_seconds"].values[confident]
+
+
+def test_a_mask_of_before_its_parts_were_timed_is_found_and_they_are_not_known(made, store, tmp_path):
+    old = results.load(store / f"{OTHERS[0].key}.nc").drop_vars(pipeline.PARTS)
+    results.RunStore(tmp_path).put(old)
+    results.RunStore(tmp_path).put(results.load(store / f"{MASK.key}.nc"))
+    both = make([MASK, OTHERS[0]], tmp_path)
+    assert np.array_equal(both["keep"].values[1], made["keep"].values[1])
+    assert np.isnan(both["mask_seconds"].values[1])
+    assert both["mask_seconds"].values[0] > 0
 
 
 def test_masks_are_ready_for_training_by_the_names_that_runs_have(made):
@@ -164,6 +207,12 @@ def test_a_second_round_removes_more_and_takes_nothing_back(second):
     first, both = second["keep"].values
     assert both.sum() < first.sum()
     assert not (both & ~first).any()
+
+
+def test_a_second_round_costs_what_the_first_did_and_more(second):
+    for name in ("network_seconds", "feature_seconds", "map_seconds", "mask_seconds"):
+        first, both = second[name].values
+        assert both > first > 0
 
 
 def test_a_second_round_looks_through_a_network_that_saw_only_what_the_first_kept(second, store):

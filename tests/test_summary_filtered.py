@@ -41,6 +41,17 @@ def test_a_set_is_named_by_the_first_word_of_its_subset(ds):
     assert set(study.runs(ds)["set"]) == {"full", "network", "random"}
 
 
+def test_the_mean_of_other_runs_lies_where_seeds_of_all_cells_of_the_batch_size_say(ds):
+    row = study.predicted(ds, of_runs=4).set_index("set").loc["full"]
+    # Three cells of three seeds; the variances are 1, 1 and 1 squared points, with two degrees of freedom each.
+    half = stats.t.ppf(0.975, 6) * 0.01 * np.sqrt(1 / 3 + 1 / 4)
+    assert row["accuracy"] == pytest.approx(0.81)
+    assert (row["low"], row["high"]) == (pytest.approx(0.81 - half), pytest.approx(0.81 + half))
+    alone = study.predicted(ds, of_runs=1).set_index("set").loc["full"]
+    assert alone["high"] - alone["low"] > row["high"] - row["low"]
+    assert study.predicted(ds.isel(run=slice(0, 2)), of_runs=1)["low"].isna().all()  # one seed
+
+
 def test_equal_epochs_and_equal_updates_are_of_different_runs(ds):
     # Full data make 8 x 10 updates; 800 examples make 8 an epoch, and so 80 in ten epochs.
     epochs, updates = study.runs(ds), study.runs(ds, "updates")
@@ -123,6 +134,31 @@ def test_runs_are_narrowed_by_set(ds):
 
 def test_each_set_has_its_size_in_the_order_of_the_figures(ds):
     assert list(study.sizes(ds).items()) == [("full", EXAMPLES), ("network", KEPT), ("random", KEPT)]
+
+
+def test_the_smallest_p_is_held_to_all_tests_and_the_next_to_one_less():
+    # 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is not to become less than the one before
+    found = study.holm(np.array([0.04, 0.01, np.nan, 0.03]))
+    assert found == pytest.approx([0.06, 0.03, np.nan, 0.06], nan_ok=True)
+    assert study.holm(np.array([0.7, 0.6])).tolist() == [1.0, 1.0]
+
+
+def test_gains_are_corrected_for_all_tests_of_both_comparisons(ds):
+    table = study.against_network(ds)
+    tested = table["p"].notna()
+    assert set(table["equal"][tested]) == {"epochs", "updates"}
+    assert (table["tests"] == tested.sum()).all()
+    least = table.loc[table["p"].idxmin()]
+    assert least["p_holm"] == pytest.approx(tested.sum() * least["p"])
+
+
+def test_words_name_what_holds_after_the_correction(ds):
+    table = study.against_network(ds)
+    sure = table.assign(p_holm=[0.001, *[0.5] * (len(table) - 1)])
+    told = study.gains_in_words(sure)
+    assert f"After Holm's correction for all {table['tests'].iloc[0]} tests of this page these are told apart" in told
+    assert told.count("(p = ") == 1
+    assert "none of these is told apart from chance" in study.gains_in_words(table.assign(p_holm=0.5))
 
 
 def test_gains_in_words_have_their_intervals(ds):

@@ -152,3 +152,11 @@ def test_a_level_beyond_the_surface_has_no_contour():
 def test_levels_lie_within_the_losses_evenly_by_their_logarithm():
     found = study.levels(pd.DataFrame({"loss": [0.1, 100.0, np.nan, 5.0]}), count=2)
     assert found == [1.0, 10.0]
+
+
+def test_the_bend_is_what_a_rise_has_beyond_the_slope():
+    ds = made_landscape(lambda over: 4.0)  # rises of four, half of which are the gradient's
+    assert study.bend(ds).to_numpy() == pytest.approx(2.0)
+    assert study.slope_shares(ds) == {"sharpness": 0.5, "normalized_sharpness": 0.5}
+    found = study.values(ds)
+    assert found.loc[found["measure"] == "normalized_bend", "value"].unique() == pytest.approx([2.0])

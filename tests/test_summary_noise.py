@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy import stats
 
 from dolb import results
-from dolb.filtering import masks
 from dolb.summary import noise as study
 
 EXAMPLES = 400
@@ -58,6 +58,54 @@ def test_the_share_of_noise_is_the_mean_over_maps_of_an_extractor(ds):
     assert table.loc["resnet18", "removed"] == pytest.approx(10 / EXAMPLES)
 
 
+def of_networks(sizes, maps=1, **changes):
+    """Masks of one extractor that remove so many, an entry for each training, every one found on so many maps."""
+    seeds = [(seed, size, map_seed) for seed, size in enumerate(sizes) for map_seed in range(maps)]
+    return [made_mask(without(*range(size)), seed=seed, map_seed=map_seed, **changes) for seed, size, map_seed in seeds]
+
+
+def half_width(masks):
+    (row,) = study.removed(results.merge(masks)).to_dict("records")
+    return EXAMPLES * (row["high"] - row["low"]) / 2
+
+
+def test_the_interval_is_where_the_map_of_one_more_network_would_lie():
+    # Student's prediction interval of one more value, from three.
+    expected = stats.t.ppf(0.975, 2) * np.std([18, 20, 22], ddof=1) * np.sqrt(1 + 1 / 3)
+    assert half_width(of_networks([18, 20, 22])) == pytest.approx(expected)
+
+
+def test_more_maps_of_the_same_networks_that_say_the_same_make_it_no_narrower():
+    assert half_width(of_networks([18, 20, 22], maps=3)) == pytest.approx(half_width(of_networks([18, 20, 22])))
+
+
+def test_maps_that_differ_make_it_wider():
+    # The means of the networks are as before, and a map lies four above or below them.
+    spread = [
+        made_mask(without(*range(size + off)), seed=seed, map_seed=place)
+        for seed, size in enumerate([18, 20, 22])
+        for place, off in enumerate((-4, 4))
+    ]
+    # Of two values four off their mean the variance is 32, half of which the means of two have already.
+    parts = [(4 * (1 + 1 / 3), 2), (32 / 2, 3)]
+    total = sum(part for part, _ in parts)
+    freedom = total**2 / sum(part**2 / count for part, count in parts)
+    assert half_width(spread) == pytest.approx(stats.t.ppf(0.975, freedom) * np.sqrt(total))
+
+
+def test_networks_of_other_extractors_tell_how_far_networks_vary():
+    both = results.merge([*of_networks([18, 20, 22]), *of_networks([36, 40, 44], arch="resnet18")])
+    rows = study.removed(both).set_index("extractor")
+    # Relative to their means they vary alike, and there are four degrees of freedom in the place of two.
+    for name, mean in (("resnet101", 20), ("resnet18", 40)):
+        half = EXAMPLES * (rows.loc[name, "high"] - rows.loc[name, "low"]) / 2
+        assert half == pytest.approx(stats.t.ppf(0.975, 4) * 0.1 * mean * np.sqrt(1 + 1 / 3))
+
+
+def test_one_network_has_no_interval_however_many_its_maps(ds):
+    assert np.isnan(half_width(of_networks([20], maps=3)))
+
+
 def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
     table = study.stability(ds).set_index("differs")
     assert table.loc["another map", "overlap"] == pytest.approx(15 / 25)
@@ -65,21 +113,6 @@ def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
     assert table.loc["another training", "most"] == pytest.approx(15 / 25)
     assert table.loc["another training", "least"] == pytest.approx(10 / 30)
     assert list(table.index) == list(study.PAIRS)
-
-
-def test_overlap_and_chance_are_those_of_the_filters_own_measure():
-    rng = np.random.default_rng(0)
-    keep = rng.random((3, 5000)) > np.array([0.05, 0.1, 0.2])[:, None]
-    overlaps, chance = study.jaccard(keep)
-    for one in range(3):
-        for other in range(one):
-            exact = masks.overlap(keep[one], keep[other])
-            assert overlaps[one, other] == pytest.approx(exact.jaccard)
-            assert chance[one, other] == pytest.approx(exact.by_chance, rel=0.02)
-
-
-def test_masks_that_remove_nothing_agree():
-    assert (study.jaccard(np.ones((2, 10), dtype=bool))[0] == 1).all()
 
 
 def test_one_parameter_changes_at_a_time_and_the_mask_in_use_stands_among_them(ds):
@@ -95,9 +128,33 @@ def test_other_ways_to_choose_are_held_to_what_chance_would_share(ds):
     assert (row["filter"], row["images"]) == ("confident", 2)
     assert row["shared"] == pytest.approx(2 / 20)
     assert row["by_chance"] == pytest.approx(20 / EXAMPLES)
-    assert "Of 20 images that are noise, confident learning also takes 2" in study.confident_in_words(
-        study.others(ds), 20
-    )
+
+
+def test_what_confident_learning_flags_is_counted_however_many_that_are(ds):
+    # It flags 10 to 49, of each class four of 40; noise is 0 to 19, two of each class; both are 10 to 19.
+    both = results.merge([ds, made_mask(without(*range(10, 50)), filter="flagged")])
+    counts = study.flagged(both)
+    assert counts == {"images": EXAMPLES, "flagged": 40, "noise": 20, "both": 10, "by_chance": 10 * 2 * 4 / 40}
+    assert study.others(both)["filter"].tolist() == ["confident"]  # those of equal size
+    told = study.flagged_in_words(counts)
+    assert "flags 40 of 400 labels as wrong. Of the 20 images that are noise it flags 10, 50.0%" in told
+    assert "drawn at random from the same classes it would flag 2, 10.0%. And of what it flags 25.0% is noise" in told
+
+
+def test_without_flags_that_is_said(ds):
+    assert study.flagged(ds) == {}
+    assert study.flagged_in_words({}) == "What confident learning flags is not among these masks."
+
+
+def test_chance_is_a_draw_with_as_many_of_each_class():
+    # All that the two remove is of class 0, of 40 examples: of 10 and 10 drawn there 10 * 10 / 40 are shared.
+    one, other = without(*range(0, 100, 10)), without(*range(50, 150, 10))
+    (row,) = study.others(results.merge([made_mask(one), made_mask(other, filter="confident")])).to_dict("records")
+    assert row["shared"] == pytest.approx(5 / 10)
+    assert row["by_chance"] == pytest.approx(10 / 40)
+    pair = study.agreement(results.merge([made_mask(one), made_mask(other, map_seed=1)])).iloc[0]
+    assert pair["overlap"] == pytest.approx(5 / 15)
+    assert pair["by_chance"] == pytest.approx(2.5 / 17.5)
 
 
 def test_the_share_by_eps_follows_from_the_radii_of_the_points(ds):
@@ -142,7 +199,10 @@ def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of
     assert (one["overlap"], two["overlap"]) == (1, pytest.approx(20 / 32))
     # Of the second round's 20 to 31 the other maps have 20 to 29, and 20 and 21: ten and two, six in the mean.
     assert two["shared"] == pytest.approx(6 / EXAMPLES)
-    assert two["by_chance"] == pytest.approx(12 / EXAMPLES * 6 / (EXAMPLES - 20))
+    # It removes two of classes 0 and 1 and one of each other, of 38. Of what is left to it the other maps have 20 to
+    # 29, one of each class, and 20 and 21, of classes 0 and 1: in the mean one of these and half of one of others.
+    drawn = sum(taken / 38 * there for taken, there in [(2, 1), (2, 1), *[(1, 0.5)] * 8])
+    assert two["by_chance"] == pytest.approx(drawn / EXAMPLES)
     told = study.rounds_in_words(study.rounds(in_rounds()))
     assert (
         "Round 2 removes 12 of 380 images, 3.00% of all, on the map by a network with a test accuracy of 70.0%" in told

@@ -8,6 +8,7 @@ from typing import Any
 
 import xarray as xr
 
+MARGIN = 0.5  # of a reported effect: less than half of it is no longer that effect
 OUTCOMES = ("replicated", "not replicated", "mixed", "not testable here", "not yet measured")
 
 
@@ -54,3 +55,22 @@ def outcome(*holds: bool | None) -> str:
 def sign(low: float, high: float) -> bool | None:
     """Return whether an interval lies above zero (True), below (False), or neither."""
     return True if low > 0 else False if high < 0 else None
+
+
+def beyond(low: float, high: float, least: float) -> bool | None:
+    """Return whether an interval shows an effect above zero (True), shows that there is none (False), or neither.
+
+    There is none if the interval lies below zero, or holds zero and nothing as large as ``least``, the smallest effect
+    that would still be the one reported. An interval that holds both is too wide to tell.
+    """
+    return True if low > 0 else False if high < least else None
+
+
+def agrees(reported: float, low: float, high: float, most: float) -> bool | None:
+    """Return whether a reported value lies in an interval of ours (True) or not (False).
+
+    An interval that holds it and reaches further than ``most`` to either side of its middle cannot tell (None).
+    """
+    if reported < low or reported > high:
+        return False
+    return True if (high - low) / 2 <= most else None

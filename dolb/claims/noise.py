@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import xarray as xr
 
-from dolb.claims.claim import Claim, Judge, outcome
+from dolb.claims.claim import MARGIN, Claim, Judge, agrees, outcome
 from dolb.summary import noise as study
 
 
@@ -34,20 +34,23 @@ def _depth(arch: str) -> int:
 def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     said = claims["G6"].reported["removed_percent"]
     table = study.removed(ds)
-    table = table[(table["weights"] == "trained") & table["arch"].isin(list(said)) & (table["n"] > 1)]
+    table = table[(table["weights"] == "trained") & table["arch"].isin(list(said)) & table["low"].notna()]
     if table.empty:
-        return "not yet measured", "", "Two masks by one of the claim's networks are the least."
+        return "not yet measured", "", "Masks by two trainings of one of the claim's networks are the least."
     rows = table.sort_values("arch", key=lambda names: names.map(_depth)).to_dict("records")
-    holds: list[bool | None] = [bool(row["low"] <= said[row["arch"]] / 100 <= row["high"]) for row in rows]
+    holds = [agrees(said[row["arch"]] / 100, row["low"], row["high"], MARGIN * said[row["arch"]] / 100) for row in rows]
     holds += [None] * (len(said) - len(rows))
     told = "; ".join(
-        f"{row['arch']} {row['removed']:.2%} ({row['low']:.2%} to {row['high']:.2%} over {row['n']} maps, reported "
-        f"{said[row['arch']]}%)"
+        f"{row['arch']} {row['removed']:.2%} ({row['low']:.2%} to {row['high']:.2%}, from {row['n']} maps of "
+        f"{row['networks']} networks, reported {said[row['arch']]}%)"
         for row in rows
     )
     reason = (
-        "A network counts if the reported share lies within the interval of ours, Student's over maps by all seeds of "
-        "training and of t-SNE. Parameters of both methods are the library's defaults, as the paper says of its own."
+        "The paper has one map by one network. So the interval is a prediction interval, for one map by one more "
+        "training of the network, from the variance between networks and that between the maps of one, both pooled "
+        "over extractors relative to their shares. A network counts if the reported share lies within it, and is left "
+        "open if the interval reaches further than half of that share to either side. Parameters of both methods are "
+        "the library's defaults, as the paper says of its own."
     )
     return outcome(*holds), f"Share called noise: {told}.", reason
 

@@ -120,7 +120,7 @@ def accuracy_by_set(
 def gains(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
     """Draw what network filtered data gain over other sets by batch size, runs of one seed in pairs, with intervals.
 
-    ``table`` has equal, batch_size, other, difference, low, high, p, n.
+    ``table`` has equal, batch_size, other, difference, low, high, p, p_holm, n.
     """
     chosen, equal = alt.selection_point(fields=["other"], bind="legend"), _equal()
     sizes = sorted(set(table["batch_size"]))
@@ -136,7 +136,8 @@ def gains(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pan
         alt.Tooltip("difference:Q", title="network filtered gains", format="+.2%"),
         alt.Tooltip("low:Q", title="interval from", format="+.2%"),
         alt.Tooltip("high:Q", title="interval to", format="+.2%"),
-        alt.Tooltip("p:Q", title="p, paired t-test", format=".3f"),
+        alt.Tooltip("p:Q", title="p, paired t-test", format=".2g"),
+        alt.Tooltip("p_holm:Q", title="p, corrected for all tests (Holm)", format=".2g"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
     change = alt.Y("difference:Q", title="accuracy on network filtered less on the other").axis(format="+.1%")

@@ -204,3 +204,29 @@ def noise_rounds(table: pd.DataFrame, title: str = "") -> Panel:
         parts[1].mark_bar(height={"band": 0.6}).encode(x=alt.X("shared:Q", title=""), tooltip=tooltip),
         parts[2].mark_tick(thickness=3).encode(x=alt.X("by_chance:Q", title="")),
     ).properties(width=480, height=40 * len(table) + 20, title=titled(title))
+
+
+def noise_costs(table: pd.DataFrame, title: str = "") -> alt.Chart:
+    """Draw what a mask costs by method, a bar of its parts.
+
+    ``table`` has method, part, seconds, total.
+    """
+    order, parts = list(dict.fromkeys(table["method"])), list(dict.fromkeys(table["part"]))
+    chosen = alt.selection_point(fields=["part"], bind="legend")
+    colour = alt.Color("part:N", title="part (click)", legend=ABOVE, sort=parts).scale(
+        domain=parts, range=COLOURS[: len(parts)]
+    )
+    bars = alt.Chart(table.assign(rank=table["part"].map(parts.index))).mark_bar(height={"band": 0.6}).encode(
+        x=alt.X("seconds:Q", title="seconds for one mask"),
+        y=alt.Y("method:N", title=None, sort=order),
+        color=colour,
+        order=alt.Order("rank:Q"),
+        opacity=picked(chosen),
+        tooltip=[
+            alt.Tooltip("method:N"),
+            alt.Tooltip("part:N"),
+            alt.Tooltip("seconds:Q", format=",.3~f"),
+            alt.Tooltip("total:Q", title="all parts, s", format=",.3~f"),
+        ],
+    )  # fmt: skip
+    return bars.add_params(chosen).properties(width=480, height=32 * len(order) + 20, title=titled(title))

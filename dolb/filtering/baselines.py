@@ -5,6 +5,8 @@ Each gives a score per example, higher for what should go first, and ``keep_lowe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
@@ -118,6 +120,17 @@ def neighbour_outliers(features: np.ndarray, labels: np.ndarray, k: int = 10, n_
         index = NearestNeighbors(n_neighbors=k).fit(components[members])
         scores[members] = index.kneighbors()[0].mean(axis=1)  # of the points themselves: none is its own neighbour
     return scores
+
+
+# By the name of the filter: from what a network says of the examples, or their features, and the labels. What is
+# flagged is a mask, and all others are scores.
+SCORES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "el2n": el2n,
+    "forgetting": lambda correct, _labels: forgetting(correct),
+    "confident": confident_learning,
+    "flagged": label_issues,
+    "neighbours": neighbour_outliers,
+}
 
 
 def _shared_out(size: int, members: np.ndarray) -> np.ndarray:

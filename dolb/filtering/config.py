@@ -9,7 +9,8 @@ from dolb.keyed import Keyed
 
 ON_THE_MAP = ("dbscan", "knee", "hdbscan")
 BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")
-FILTERS = ("none", *ON_THE_MAP, *BASELINES)
+FLAGGED = "flagged"  # what confident learning finds wrongly labelled, however many that are
+FILTERS = ("none", *ON_THE_MAP, *BASELINES, FLAGGED)
 WEIGHTS = ("trained", "imagenet")
 
 
@@ -18,8 +19,9 @@ class FilterConfig(Keyed):
     """One map, or the mask that one filter makes: the same config and the same network give the same mask.
 
     ``filter`` ``none`` is the map alone, of training and test set. The others make a mask of the training set: from the
-    map (``ON_THE_MAP``), or of the size of another mask, class by class (``BASELINES``). With ``within`` it is one more
-    round of filtering: the network was trained on what another mask keeps, and the map is of that alone.
+    map (``ON_THE_MAP``), of the size of another mask, class by class (``BASELINES``), or without all that confident
+    learning flags (``FLAGGED``). With ``within`` it is one more round of filtering: the network was trained on what
+    another mask keeps, and the map is of that alone.
     """
 
     experiment: str = "adhoc"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dolb.filtering.config import BASELINES, FilterConfig
+from dolb.filtering.config import BASELINES, FLAGGED, FilterConfig
 from dolb.training.config import RunConfig
 
 WORKERS = 8
@@ -223,6 +223,7 @@ def noise(scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int
     others += [replace(one, min_samples=value) for value in study.min_samples]
     others += [replace(one, filter=name) for name in ("knee", "hdbscan")]
     others += [mask for name, mask in masks(scale).items() if name != "random"]
+    others.append(replace(masks(scale)["confident"], filter=FLAGGED, size_of=""))
     chosen = grid + [other for other in others if archs is None and seeds is None]
     return list({one.key: one for one in chosen}.values())
 
@@ -293,7 +294,7 @@ class _Cell(NamedTuple):
 
 def of_the_study(subset: str) -> bool:
     """Return whether runs call a set of the study so, all data or a mask of its own, rather than a person's mask."""
-    return subset.split("-")[0] in (*SETS, "none")
+    return subset.split("-")[0] in (*SETS, FLAGGED, "none")
 
 
 def _own_names(own: Mapping[str, np.ndarray] | None) -> dict[str, str]:

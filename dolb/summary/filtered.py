@@ -69,6 +69,24 @@ def rests_in_words(ds: xr.Dataset) -> str:
     )
 
 
+def predicted(ds: xr.Dataset, of_runs: int) -> pd.DataFrame:
+    """Return accuracy by cell at equal epochs, with where the mean of ``of_runs`` other runs of it would lie.
+
+    ``low`` and ``high`` are Student's prediction interval. The variance between seeds is pooled over the cells of a
+    batch size, as few seeds of one cell tell little of it. NaN where no cell of the batch size has two.
+    """
+    frame = runs(ds)
+    grouped = frame.groupby(list(CELL))["accuracy"]
+    table = grouped.agg(accuracy="mean", variance="var", n="size").reset_index()
+    table["squares"] = (table["variance"] * (table["n"] - 1)).fillna(0.0)
+    by_size = table.groupby("batch_size")
+    freedom = by_size["n"].transform("sum") - by_size["n"].transform("size")
+    spread = np.sqrt(by_size["squares"].transform("sum") / freedom.where(freedom > 0))
+    half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, freedom) * spread * np.sqrt(1 / table["n"] + 1 / of_runs)
+    table = table.assign(low=table["accuracy"] - half, high=table["accuracy"] + half, equal=EQUAL[0])
+    return table.drop(columns=["variance", "squares"])
+
+
 def sizes(ds: xr.Dataset) -> dict[str, int]:
     """Return how many images each set has, in the order in which figures have the sets."""
     found = runs(ds).groupby("set")["training_examples"].min()
@@ -98,7 +116,10 @@ def within(reported: Sequence[Mapping[str, Any]], table: pd.DataFrame, where: st
 
 
 def gains_in_words(gains: pd.DataFrame) -> str:
-    """Say what network filtered data gain over each set by batch size, with intervals, in points of accuracy."""
+    """Say what network filtered data gain over each set by batch size, with intervals, in points of accuracy.
+
+    And what of it is still told apart from chance after the correction for the number of tests.
+    """
     told = []
     for other in in_order(gains["other"]):
         rows = gains[gains["other"] == other]
@@ -108,7 +129,16 @@ def gains_in_words(gains: pd.DataFrame) -> str:
             for row in rows.to_dict("records")
         )
         told.append(f"over {other} {listed}")
-    return "Points of accuracy gained " + ". And ".join(told) + "." if told else "Nothing can be compared yet."
+    if not told:
+        return "Nothing can be compared yet."
+    sure = gains[gains["p_holm"] < 1 - summary.CONFIDENCE]
+    named = "; ".join(
+        f"{row['difference'] * 100:+.2f} over {row['other']} at {row['batch_size']:,} (p = {row['p_holm']:.2g})"
+        for row in sure.to_dict("records")
+    )
+    holds = f"these are told apart from chance: {named}" if named else "none of these is told apart from chance"
+    after = f"After Holm's correction for all {gains['tests'].iloc[0]} tests of this page {holds}."
+    return "Points of accuracy gained " + ". And ".join(told) + f". {after}"
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
@@ -147,13 +177,27 @@ def _paired(by_seed: np.ndarray) -> dict[str, float]:
 
 
 def against_network(ds: xr.Dataset) -> pd.DataFrame:
-    """Return what network filtered data gains over every other set, by batch size, at equal epochs and updates."""
+    """Return what network filtered data gains over every other set, by batch size, at equal epochs and updates.
+
+    ``p_holm`` is ``p`` after Holm's correction for all of these tests together, and ``tests`` says how many they are.
+    """
     parts = []
     for equal in EQUAL:
         frame = runs(ds, equal)
         others = [name for name in in_order(frame["set"]) if name != "network"]
         parts += [differences(frame, "network", other).assign(equal=equal) for other in others]
-    return pd.concat(parts, ignore_index=True)
+    table = pd.concat(parts, ignore_index=True)
+    return table.assign(p_holm=holm(table["p"].to_numpy(dtype=float)), tests=int(table["p"].notna().sum()))
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Return p-values after Holm's correction for all of them together; NaN, of what was not tested, stays."""
+    adjusted = np.full(len(p), np.nan)
+    tested = np.flatnonzero(np.isfinite(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    left = len(order) - np.arange(len(order))  # the smallest is held to all tests, the next to all but one, ...
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(left * p[order]))
+    return adjusted
 
 
 def variation(ds: xr.Dataset, border: int) -> dict[str, float]:

@@ -33,7 +33,7 @@ RAW = {
 NORMALIZED = {
     "normalized_eigenvalue": "normalized top eigenvalue",
     "normalized_trace": "normalized trace",
-    "normalized_sharpness": "normalized sharpness",
+    "normalized_bend": "normalized bend",
     "surface_rise": "rise of the surface",
 }
 MEASURES = RAW | NORMALIZED
@@ -50,8 +50,7 @@ def values(ds: xr.Dataset) -> pd.DataFrame:
     """
     runs = filtered.runs(ds)
     runs = runs[~runs["diverged"]]
-    names = [name for name in MEASURES if name != "surface_rise"]
-    table = ds.assign(surface_rise=rise(ds))[[*names, "surface_rise", "key"]].to_dataframe()
+    table = ds.assign(surface_rise=rise(ds), normalized_bend=bend(ds))[[*MEASURES, "key"]].to_dataframe()
     table = table.reset_index().drop(columns="run")[["key", "loss_over", *MEASURES]]
     table = table.merge(runs[["key", *_KNOWN]], on="key")
     of_full = table["set"] == "full"
@@ -71,6 +70,20 @@ def rise(ds: xr.Dataset) -> xr.DataArray:
     near = (np.abs(ds["alpha"]) <= reach) & (np.abs(ds["beta"]) <= reach)
     rises = ds["surface_loss"] - ds["surface_loss"].sel(alpha=0, beta=0)
     return rises.where(near).mean(["alpha", "beta"])
+
+
+def bend(ds: xr.Dataset) -> xr.DataArray:
+    """Return what the loss rises within the normalized radius beyond what its gradient alone makes: by curvature.
+
+    A rise alone is mostly the gradient's where the radius is small, and tells of curvature next to nothing.
+    """
+    return ds["normalized_sharpness"] - ds["normalized_sharpness_slope"]
+
+
+def slope_shares(ds: xr.Dataset) -> dict[str, float]:
+    """Return how much of each sharpness is the gradient's alone, as a share, median over networks and sets."""
+    names = ("sharpness", "normalized_sharpness")
+    return {name: float(np.nanmedian(ds[f"{name}_slope"] / ds[name])) for name in names}
 
 
 def cells(table: pd.DataFrame) -> pd.DataFrame:

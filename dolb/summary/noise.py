@@ -5,7 +5,7 @@ Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy import stats
 from scipy.spatial import cKDTree
 
 from dolb import summary
+from dolb.summary.overlap import by_chance, jaccard
 
 NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
 DRAWN = 1500  # points drawn of one map: more only hide each other
@@ -31,7 +32,8 @@ _NAMES = [
     "network_accuracy",
 ]
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
-_ON_THE_MAP = ("dbscan", "knee", "hdbscan")
+ON_THE_MAP = ("dbscan", "knee", "hdbscan")
+FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
 
 
 def rows(ds: xr.Dataset) -> pd.DataFrame:
@@ -97,7 +99,7 @@ def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
 def grid(ds: xr.Dataset) -> pd.DataFrame:
     """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs."""
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
-    frame = frame[frame["within"] == ""]
+    frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP)]
     for name in ("filter", "perplexity", "min_samples", "eps"):
         frame = frame[frame[name] == frame[name].mode()[0]]
     return frame.reset_index(drop=True)
@@ -127,26 +129,55 @@ def points_of(one: xr.Dataset, classes: Sequence[str]) -> pd.DataFrame:
 
 
 def removed(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the share that is noise by extractor: mean over seeds of training and of t-SNE, with Student's interval.
+    """Return the share that is noise by extractor: mean over seeds of training and of t-SNE, and where another may lie.
 
-    Maps of one network are not independent of each other, so the interval is narrower than networks would make it.
+    ``low`` and ``high`` are a prediction interval: for one map by one more training of the network, which is what the
+    paper has. Maps of one network are alike, so there are two variances, between networks (of the means of their maps)
+    and between the maps of one network. Few networks tell little of the first; both are pooled over all extractors,
+    relative to the share of each, and the interval is Student's with the degrees of freedom of Satterthwaite. NaN where
+    no extractor was trained twice.
     """
+    masks = grid(ds)
+    by = ["extractor", "arch", "weights"]
+    relative = masks["removed"] / masks.groupby(by)["removed"].transform("mean").replace(0, 1)
+    networks = masks.assign(relative=relative).groupby([*by, "seed"])["relative"].agg(["mean", "var", "size"])
+    within = _pooled(networks["var"], networks["size"] - 1)
+    means = networks.groupby(by)["mean"].agg(["var", "size"])
+    between = _pooled(means["var"], means["size"] - 1)
     found = []
-    for (extractor, arch, weights), group in grid(ds).groupby(["extractor", "arch", "weights"], sort=False):
-        share, n = group["removed"].to_numpy(), len(group)
-        low, high = mean_interval(share)
+    for names, group in masks.groupby(by, sort=False):
+        share = group["removed"].to_numpy()
         seeds = {"networks": group["seed"].nunique(), "map_seeds": group["map_seed"].nunique()}
-        numbers = {"removed": share.mean(), "low": low, "high": high, "least": share.min(), "most": share.max(), "n": n}
-        found.append({"extractor": extractor, "arch": arch, "weights": weights, **numbers, **seeds})
+        maps = float(stats.hmean(group.groupby("seed").size()))
+        half = share.mean() * _prediction(between, within, seeds["networks"], maps)
+        ends = {"low": float(np.maximum(0.0, share.mean() - half)), "high": share.mean() + half}
+        numbers = {"removed": share.mean(), **ends, "least": share.min(), "most": share.max(), "n": len(share)}
+        found.append({**dict(zip(by, names, strict=True)), **numbers, **seeds})
     return pd.DataFrame(found)
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return Student's 95% interval of a mean; NaN of fewer than two values."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return float(np.mean(values) - half), float(np.mean(values) + half)
+def _pooled(variances: pd.Series, freedom: pd.Series) -> tuple[float, int]:
+    """Return the mean of variances by their degrees of freedom, and the sum of these; NaN where there are none."""
+    known = freedom > 0
+    total = int(freedom[known].sum())
+    return (float((variances[known] * freedom[known]).sum() / total) if total else float("nan")), total
+
+
+def _prediction(between: tuple[float, int], within: tuple[float, int], networks: int, maps: float) -> float:
+    """Return half the width of a prediction interval for one map of one more network.
+
+    ``between`` is the variance of the means of ``maps`` maps, of which there are ``networks``, and ``within`` that of
+    the maps of a network, each with its degrees of freedom. A single map varies by the first, less its part that is
+    from the maps, and by the second.
+    """
+    parts = [(between[0] * (1 + 1 / networks), between[1])]
+    if maps > 1:
+        parts.append((within[0] * (1 - 1 / maps), within[1]))
+    total = sum(variance for variance, _ in parts)
+    if not total > 0:
+        return total  # zero, or NaN where one of the two is not known
+    freedom = total**2 / sum(variance**2 / count for variance, count in parts if count)
+    return float(stats.t.ppf((1 + summary.CONFIDENCE) / 2, freedom) * np.sqrt(total))
 
 
 PAIRS = ("another map", "another training", "another network", "ImageNet weights")
@@ -158,7 +189,7 @@ def agreement(ds: xr.Dataset) -> pd.DataFrame:
     ``differs`` is in t-SNE's seed alone, in the seed of training, in the network, or in whether it was trained here.
     """
     frame = grid(ds)
-    overlaps, chance = jaccard(_kept(ds)[frame["position"]])
+    overlaps, chance = jaccard(_kept(ds)[frame["position"]], ds["label"].to_numpy())
     found = []
     for one, other in combinations(range(len(frame)), 2):
         a, b = frame.iloc[one], frame.iloc[other]
@@ -191,28 +222,34 @@ def stability_in_words(table: pd.DataFrame) -> str:
     return f"Agreement with the noise {'; '.join(told)}." if told else "There is only one mask to look at."
 
 
-def confident_in_words(table: pd.DataFrame, noise: float) -> str:
-    """Say how many of the ``noise`` images confident learning would remove too."""
-    row = table[table["filter"] == "confident"]
-    if row.empty:
-        return "Confident learning is not among these masks."
-    return (
-        f"Of {noise:,.0f} images that are noise, confident learning also takes {row['images'].iloc[0]:,} for wrongly "
-        f"labelled when it removes as many: {row['shared'].iloc[0]:.0%}, by chance {row['by_chance'].iloc[0]:.0%}."
-    )
+def flagged(ds: xr.Dataset) -> dict[str, float]:
+    """Return how many images confident learning flags, how many are noise, and how many both; nothing without flags.
 
-
-def jaccard(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for every two masks of (masks, examples), shared over all removed, and that of random sets so large.
-
-    The second is the ratio of expectations; masks that remove nothing agree.
+    ``by_chance`` is how many of the noise it would flag if it drew as many of each class at random.
     """
-    gone = (~keep).astype(np.float32)
-    both, size = (gone @ gone.T).astype(float), gone.sum(axis=1, dtype=float)
-    total = size[:, None] + size[None]
-    expected = size[:, None] * size[None] / keep.shape[1]
-    with np.errstate(invalid="ignore"):
-        return tuple(np.where(total > 0, shared / (total - shared), 1.0) for shared in (both, expected))  # type: ignore[return-value]
+    frame, keep = rows(ds), ~_kept(ds)
+    found = frame.index[frame["filter"] == FLAGGED]
+    if not len(found):
+        return {}
+    noise, flags = keep[first(ds)], keep[found[0]]
+    chance = by_chance(noise, flags, ds["label"].to_numpy())
+    counts = {"flagged": int(flags.sum()), "noise": int(noise.sum()), "both": int((flags & noise).sum())}
+    return {"images": len(flags), **counts, "by_chance": chance}
+
+
+def flagged_in_words(counts: Mapping[str, float]) -> str:
+    """Say how many labels confident learning flags as wrong, and how many of those are noise too."""
+    if not counts:
+        return "What confident learning flags is not among these masks."
+    told = f"Confident learning flags {counts['flagged']:,} of {counts['images']:,} labels as wrong."
+    if not counts["noise"] or not counts["flagged"]:
+        return told
+    return (
+        f"{told} Of the {counts['noise']:,} images that are noise it flags {counts['both']:,}, "
+        f"{counts['both'] / counts['noise']:.1%}; of as many drawn at random from the same classes it would flag "
+        f"{counts['by_chance']:,.0f}, {counts['by_chance'] / counts['noise']:.1%}. And of what it flags "
+        f"{counts['both'] / counts['flagged']:.1%} is noise."
+    )
 
 
 def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
@@ -240,11 +277,11 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame = rows(ds)
     at = first(ds)
-    overlaps = jaccard(_kept(ds))[0][at]
+    overlaps = jaccard(_kept(ds), ds["label"].to_numpy())[0][at]
     used, found = frame.iloc[at], []
     same = frame[(frame["arch"] == used["arch"]) & (frame["weights"] == used["weights"])]
     same = same[(same["seed"] == used["seed"]) & (same["map_seed"] == used["map_seed"])]
-    same = same[same["filter"].isin(_ON_THE_MAP) & (same["within"] == used["within"])]
+    same = same[same["filter"].isin(ON_THE_MAP) & (same["within"] == used["within"])]
     names = ("perplexity", "min_samples", "filter")
     for name in names:
         rest = [other for other in names if other != name]
@@ -258,18 +295,19 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
 def others(ds: xr.Dataset) -> pd.DataFrame:
     """Return what other ways to choose have in common with the first mask, at equal size.
 
-    ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set.
+    ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set
+    with as many of each class as the other.
     """
-    frame, keep = rows(ds), _kept(ds)
+    frame, keep, labels = rows(ds), _kept(ds), ds["label"].to_numpy()
     noise = ~keep[first(ds)]
-    baselines = frame[~frame["filter"].isin(_ON_THE_MAP)]
+    baselines = frame[~frame["filter"].isin([*ON_THE_MAP, FLAGGED])]
     found = [
         {
             "filter": row["filter"],
             "removed": row["removed"],
             "shared": float((~keep[at])[noise].mean()),
             "images": int((~keep[at] & noise).sum()),
-            "by_chance": row["removed"],
+            "by_chance": by_chance(noise, ~keep[at], labels) / noise.sum(),
         }
         for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
     ]
@@ -281,10 +319,11 @@ def rounds(ds: xr.Dataset) -> pd.DataFrame:
 
     ``examples`` are those on its map and ``images`` those that it removes; all else are shares. Of all examples:
     ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another training of
-    the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the round's own map
-    would share. ``overlap`` is the Jaccard index of what is removed so far with what the first round removes.
+    the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the round's own map,
+    of as many of each class, would share. ``overlap`` is the Jaccard index of what is removed so far with what the
+    first round removes.
     """
-    frame, keep, masks = rows(ds), _kept(ds), grid(ds)
+    frame, keep, masks, labels = rows(ds), _kept(ds), grid(ds), ds["label"].to_numpy()
     positions = [first(ds)]
     while len(after := frame.index[frame["within"] == frame["key"][positions[-1]]]):
         positions.append(int(after[0]))
@@ -299,9 +338,10 @@ def rounds(ds: xr.Dataset) -> pd.DataFrame:
         gone = left & so_far
         counts = {"round": number, "examples": int(left.sum()), "images": int(gone.sum())}
         shares = {"removed": gone.mean(), "in_all": so_far.mean(), "shared": (likely * gone).mean()}
+        drawn = pd.Series(gone[left]).groupby(labels[left]).transform("mean")  # by a draw of as many of each class
         shares |= {
-            "by_chance": gone.mean() * likely[left].mean(),
-            "overlap": jaccard(keep[[positions[0], at]])[0][0, 1],
+            "by_chance": float((likely[left] * drawn).sum()) / len(left),
+            "overlap": jaccard(keep[[positions[0], at]], labels)[0][0, 1],
         }
         found.append({**counts, **shares, "network_accuracy": frame["network_accuracy"][at]})
         left = keep[at]

@@ -77,7 +77,10 @@ class LandscapeConfig(RunConfig):
     eigenvalue_tolerance: float = 0.01
     most_products: int = 40  # with the Hessian, for one eigenvalue
     trace_probes: int = 8
-    sharpness_radius: float = 0.05
+    sharpness_radius: float = 0.05  # as sharpness-aware minimization takes it (Foret et al., 2021)
+    # Where every filter has length one, a network has the length of the root of their number, far more than its weights
+    # as they are; adaptive sharpness-aware minimization goes ten times as far there (Kwon et al., 2021).
+    normalized_radius: float = 0.5
     ascent_steps: int = 1
     surface_points: int = 17  # along each direction
     surface_reach: float = 1.0
@@ -87,7 +90,7 @@ class LandscapeConfig(RunConfig):
         super().__post_init__()
         self.refuse_below(1, "judged_examples", "most_products", "ascent_steps")
         self.refuse_below(2, "trace_probes")
-        for name in ("eigenvalue_tolerance", "sharpness_radius", "surface_reach"):
+        for name in ("eigenvalue_tolerance", "sharpness_radius", "normalized_radius", "surface_reach"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.surface_points < 3 or self.surface_points % 2 == 0:

@@ -272,7 +272,18 @@ def hutchinson_trace(
     return Trace(float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(probes)))
 
 
-def sharpness(loss: Objective, radius: float, *, steps: int = 1, scale: torch.Tensor | None = None) -> float:
+class Sharpness(NamedTuple):
+    """The largest increase of the loss found within a ball, and the one that the gradient alone would make there.
+
+    What the first has beyond the second is from curvature: half the radius squared times the curvature along the step,
+    as long as the radius is small.
+    """
+
+    rise: float
+    slope: float
+
+
+def sharpness(loss: Objective, radius: float, *, steps: int = 1, scale: torch.Tensor | None = None) -> Sharpness:
     """Return the largest increase of the loss found within a distance ``radius`` of the trained weights.
 
     One step goes that far along the gradient, as sharpness-aware minimization does. Further ones go on from there, each
@@ -284,14 +295,16 @@ def sharpness(loss: Objective, radius: float, *, steps: int = 1, scale: torch.Te
     scale = torch.ones_like(loss.point) if scale is None else scale
     here, moved = loss.value(loss.point), torch.zeros_like(loss.point)
     found: list[float] = []
-    for _ in range(steps):
+    first = 0.0
+    for step in range(steps):
         slope = scale * loss.gradient(loss.point + scale * moved)
         if not (length := float(slope.norm())):
             break
+        first = first if step else radius * length
         moved = moved + slope * (radius / length)
         moved = moved * min(1.0, radius / float(moved.norm()))
         found.append(loss.value(loss.point + scale * moved) - here)
-    return max(found, default=0.0)
+    return Sharpness(max(found, default=0.0), first)
 
 
 def filter_norms(loss: MeanLoss, at: torch.Tensor | None = None) -> torch.Tensor:

@@ -241,16 +241,19 @@ def blank(sets: Sequence[str], config: LandscapeConfig) -> xr.Dataset:
 def _curvature(loss: MeanLoss, config: LandscapeConfig) -> dict[str, float]:
     """Return what is measured at the trained weights over one set, as they are and with filters of length one."""
     found = {"judged_loss": loss.value(loss.point), "gradient_norm": float(loss.gradient(loss.point).norm())}
-    for names, scale in (
-        (("top_eigenvalue", "hessian_trace", "sharpness"), None),
-        (("normalized_eigenvalue", "normalized_trace", "normalized_sharpness"), filter_norms(loss)),
+    as_is = ("top_eigenvalue", "hessian_trace", "sharpness")
+    normalized = ("normalized_eigenvalue", "normalized_trace", "normalized_sharpness")
+    for names, radius, scale in (
+        (as_is, config.sharpness_radius, None),
+        (normalized, config.normalized_radius, filter_norms(loss)),
     ):
         product = partial(hessian_vector_product, loss, scale=scale)
         top = lanczos(
             product, loss.point, tolerance=config.eigenvalue_tolerance, most=config.most_products, seed=config.seed
         )
         trace = hutchinson_trace(product, loss.point, probes=config.trace_probes, seed=config.seed, known=top)
-        rise = sharpness(loss, config.sharpness_radius, steps=config.ascent_steps, scale=scale)
+        rise = sharpness(loss, radius, steps=config.ascent_steps, scale=scale)
         found |= {names[0]: float(top.values[0]), f"{names[0]}_error": float(top.errors[0])}
-        found |= {names[1]: trace.value, f"{names[1]}_error": trace.error, names[2]: rise}
+        found |= {names[1]: trace.value, f"{names[1]}_error": trace.error}
+        found |= {names[2]: rise.rise, f"{names[2]}_slope": rise.slope}
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,11 @@ from dolb.training.paused import PausedRuns
 from dolb.training.run import EVAL_BATCH
 
 
+def device_seconds(result: xr.Dataset) -> float:
+    """Return the seconds for which runs had the device, each its share of the time in which it had it with others."""
+    return float((result["seconds"] / result["concurrent_runs"]).sum())
+
+
 @dataclass(frozen=True, eq=False)
 class Observed:
     """A finished run, its network, and what the network said of the training examples.
@@ -41,11 +46,23 @@ class Observed:
     correct: np.ndarray
     probabilities: np.ndarray
 
+    @property
+    def device_seconds(self) -> float:
+        """Its share of the time in which it had the device with others, set-up left out."""
+        return device_seconds(self.result)
+
     def network(self, data: ImageData) -> nn.Module:
         """Return the trained network, on the host, ready for evaluation."""
         network = models.build(self.config.arch, data.num_classes, data.channels)
         network.load_state_dict(self.weights)
         return network.eval()
+
+
+class OutOfFold(NamedTuple):
+    """Class probabilities (example, class) by networks that have not seen the example, and what training them took."""
+
+    probabilities: np.ndarray
+    seconds: float
 
 
 class _WatchedRun(engine.Run):
@@ -211,7 +228,7 @@ def out_of_fold(
     device: str = "auto",
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
-) -> np.ndarray:
+) -> OutOfFold:
     """Return class probabilities (example, class) of each example by a network that was trained without it.
 
     The examples of each class are dealt to ``folds`` parts at random, by the config's seed; a run is trained on all
@@ -228,7 +245,7 @@ def out_of_fold(
     found = np.empty((len(parts), data.num_classes), dtype=np.float32)
     for fold, one in enumerate(got):
         found[parts == fold] = one.probabilities[0]
-    return found
+    return OutOfFold(found, sum(one.device_seconds for one in got))
 
 
 def fold_of(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:

@@ -152,6 +152,7 @@ def test_how_a_landscape_is_measured_is_part_of_the_key():
         ({"judged_examples": 0}, "judged_examples must be at least 1, got 0"),
         ({"trace_probes": 1}, "trace_probes must be at least 2, got 1"),
         ({"sharpness_radius": 0.0}, "sharpness_radius must be positive, got 0.0"),
+        ({"normalized_radius": -0.5}, "normalized_radius must be positive, got -0.5"),
         ({"surface_points": 8}, "surface_points must be odd, .* got 8"),
         ({"surface_points": 1}, "3 or more, got 1"),
         ({"lr": -1.0}, "lr must be positive"),

@@ -290,7 +290,7 @@ def test_one_probe_has_no_error_and_is_refused():
 def test_one_step_goes_along_the_gradient_as_far_as_the_radius():
     quadratic = Quadratic(torch.diag(torch.tensor([1.0, 9.0])), torch.tensor([2.0, 0.0]))
     # The gradient is (2, 0), the step 0.1 along it: from half of 2 squared to half of 2.1 squared.
-    assert sharpness(quadratic, 0.1) == pytest.approx((2.1**2 - 2**2) / 2, rel=1e-5)
+    assert sharpness(quadratic, 0.1).rise == pytest.approx((2.1**2 - 2**2) / 2, rel=1e-5)
 
 
 def test_several_steps_find_the_worst_of_the_ball():
@@ -298,19 +298,29 @@ def test_several_steps_find_the_worst_of_the_ball():
     angles = torch.linspace(0, 2 * torch.pi, 10_000)
     ball = quadratic.point + 0.5 * torch.stack([angles.cos(), angles.sin()], 1)
     worst = max(quadratic.value(at) for at in ball) - quadratic.value(quadratic.point)
-    one, many = sharpness(quadratic, 0.5), sharpness(quadratic, 0.5, steps=30)
+    one, many = (sharpness(quadratic, 0.5, steps=steps).rise for steps in (1, 30))
     assert one < many
     assert many == pytest.approx(worst, rel=1e-4)
+
+
+def test_beyond_the_slope_a_rise_is_half_the_curvature_times_the_radius_squared():
+    quadratic = Quadratic(torch.diag(torch.tensor([1.0, 9.0])), torch.tensor([0.0, 2.0]))
+    # The gradient is (0, 18), and the curvature along it 9.
+    found = sharpness(quadratic, 0.1)
+    assert found.slope == pytest.approx(0.1 * 18, rel=1e-5)
+    assert found.rise - found.slope == pytest.approx(9 * 0.1**2 / 2, rel=1e-4)
+    assert sharpness(quadratic, 0.1, steps=5).slope == found.slope
 
 
 def test_with_a_scale_the_distance_is_in_units_of_it():
     matrix, point, scale = torch.diag(torch.tensor([1.0, 4.0])), torch.tensor([1.0, 1.0]), torch.tensor([10.0, 0.5])
     stretched = Quadratic(scale[:, None] * matrix * scale, point / scale)
-    assert sharpness(Quadratic(matrix, point), 0.1, scale=scale) == pytest.approx(sharpness(stretched, 0.1), rel=1e-5)
+    found, expected = sharpness(Quadratic(matrix, point), 0.1, scale=scale), sharpness(stretched, 0.1)
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_without_a_gradient_there_is_no_step():
-    assert sharpness(Quadratic(torch.eye(2), torch.zeros(2)), 0.1) == 0
+    assert sharpness(Quadratic(torch.eye(2), torch.zeros(2)), 0.1) == (0, 0)
 
 
 @pytest.mark.parametrize(("radius", "steps"), [(0.0, 1), (-1.0, 1), (0.1, 0)])
@@ -340,7 +350,7 @@ def measured(network, images, labels):
         product = partial(hessian_vector_product, loss, scale=scale)
         known = lanczos(product, loss.point, tolerance=1e-7)
         trace = hutchinson_trace(product, loss.point, probes=8, known=known)
-        found[name] = np.array([known.values[0], trace.value, sharpness(loss, 0.01, scale=scale)])
+        found[name] = np.array([known.values[0], trace.value, sharpness(loss, 0.01, scale=scale).rise])
     return found
 
 

@@ -115,7 +115,7 @@ def test_folds_part_every_class_evenly_and_follow_from_the_seed(digits):
 
 
 def test_each_example_is_judged_by_a_network_that_has_not_seen_it(digits):
-    found = out_of_fold(CONFIG, digits, 3, device="cpu", progress=False)
+    found, seconds = out_of_fold(CONFIG, digits, 3, device="cpu", progress=False)
     parts = fold_of(digits.train_labels, 3, CONFIG.seed)
     rest = digits.subset(parts != 1, "rest")
     one = observe(RunConfig(**CONFIG.as_dict() | {"subset": "rest"}), rest, device="cpu", progress=False)
@@ -125,6 +125,7 @@ def test_each_example_is_judged_by_a_network_that_has_not_seen_it(digits):
         expected = one.network(rest)(images.centre(0, len(held))).softmax(1).numpy()
     np.testing.assert_allclose(found[parts == 1], expected, atol=1e-5)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+    assert seconds > one.device_seconds  # three networks, each trained on as much as this one
 
 
 def test_more_folds_than_a_class_has_examples_are_refused():
