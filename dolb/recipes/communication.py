@@ -23,6 +23,9 @@ class _Scaling:
     steps: Mapping[str, int]  # of each network, so that a measurement of any takes some seconds
     alone_steps: Mapping[str, int]  # of one rank without a library, before and again after
     linked_steps: int
+    linked_repeats: int
+    tuned_repeats: int
+    one_rank_repeats: int  # of one rank under a library, which says what that costs without anybody to talk to
     fusion_thresholds_mb: tuple[float, ...]
     cycle_times_ms: tuple[float, ...]
     buckets_mb: tuple[float, ...]
@@ -45,6 +48,9 @@ _SCALING = {
         steps={"smallnet-8": 30, "resnet18": 10, "resnet50": 6, "vgg11": 3},
         alone_steps={"smallnet-8": 15, "resnet18": 4, "resnet50": 2, "vgg11": 1},
         linked_steps=4,
+        linked_repeats=3,
+        tuned_repeats=3,
+        one_rank_repeats=3,
         fusion_thresholds_mb=(1.0, 128.0),
         cycle_times_ms=(1.0, 5.0, 25.0),
         buckets_mb=(1.0, 25.0, 100.0),
@@ -62,6 +68,9 @@ _SCALING = {
         steps={"smallnet-8": 8},
         alone_steps={"smallnet-8": 8},
         linked_steps=8,
+        linked_repeats=1,
+        tuned_repeats=1,
+        one_rank_repeats=1,
         fusion_thresholds_mb=(128.0,),
         cycle_times_ms=(1.0, 25.0),
         buckets_mb=(25.0,),
@@ -90,16 +99,16 @@ def ddp_vs_horovod(
 
     A repetition is made whole before the next, so that runs that are compared lie close in time. Each is compared with
     one rank that trains without a library, measured by the same processes. Where weak and strong scaling meet, as many
-    ranks with the same batch, one run is for both and is called weak. ``part`` is ``weak``
-    (the batch of a rank stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and
-    cycle time of one network on the most ranks), or ``all`` for these; and ``links`` (every rank on a host of its own,
-    over links of several rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are
-    named may go beyond the grid: every part is then made of them.
+    ranks with the same batch, one run is for both and is called weak. ``part`` is ``weak`` (the batch of
+    a rank stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and cycle time of one
+    network on the most ranks), or ``all`` for these; and ``links`` (every rank on a host of its own, over links of
+    several rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are named may go
+    beyond the grid: every part is then made of them.
     """
     if part not in ("all", *_PARTS, LINKS):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
     grid = _SCALING[scale]
-    counts = sorted(ranks or grid.ranks)
+    every = sorted(ranks or grid.ranks)
     made: list[ScalingConfig] = []
 
     def long(arch: str, standard: int | None = None) -> dict[str, Any]:
@@ -107,6 +116,7 @@ def ddp_vs_horovod(
         return {"arch": arch, "steps": steps or standard or grid.steps.get(arch, DEFAULT_STEPS), "alone_steps": alone}
 
     for repeat in range(repeats or grid.repeats):
+        counts = [count for count in every if count > 1 or repeat < (repeats or grid.one_rank_repeats)]
         again = {**grid.same, "experiment": "ddp-vs-horovod", "repeat": repeat, "pinned": True}
         for arch in (archs or grid.archs) if part in ("weak", "all") else ():
             for library in LIBRARIES:
@@ -117,11 +127,11 @@ def ddp_vs_horovod(
                 made += [
                     replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs
                 ]
-        if part in ("tuning", "all"):
+        if part in ("tuning", "all") and repeat < (repeats or grid.tuned_repeats):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in _tuned(grid):
-                made += weak([counts[-1]], _BATCH_PER_RANK, **settings, **long(arch), **again)
-        if part == LINKS:
+                made += weak([every[-1]], _BATCH_PER_RANK, **settings, **long(arch), **again)
+        if part == LINKS and repeat < (repeats or grid.linked_repeats):
             hosts = [count for count in ranks or grid.hosts if count > 1]
             for arch in archs or grid.linked_archs:
                 for library in LIBRARIES:
