@@ -76,7 +76,8 @@ def split(ds: xr.Dataset) -> list[xr.Dataset]:
     if "run_number" not in ds:
         return [ds.isel(run=[position]) for position in range(ds.sizes["run"])]
     numbers = ds["run_number"].to_numpy()
-    return [ds.isel(run=[k], event=np.flatnonzero(numbers == k)) for k in range(ds.sizes["run"])]
+    runs = [ds.isel(run=[k], event=np.flatnonzero(numbers == k)) for k in range(ds.sizes["run"])]
+    return [one.assign(run_number=one["run_number"] * 0) for one in runs]  # each is the first of its own Dataset
 
 
 def _joined_events(runs: Iterable[xr.Dataset]) -> dict[str, Any]:

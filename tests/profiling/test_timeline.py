@@ -91,3 +91,10 @@ def test_a_traced_measurement_has_the_events_of_two_real_ranks():
     assert ds["source"].item() == "measured"
     assert set(ds["rank"].values.tolist()) == {0, 1}
     assert "communication" in set(ds["lane"].values.tolist())
+
+
+def test_runs_that_are_split_and_joined_again_keep_their_events():
+    ds = timeline.simulated_steps()
+    again = results.merge(results.split(ds))
+    assert again.sizes["event"] == ds.sizes["event"] > 0
+    np.testing.assert_array_equal(again["run_number"], ds["run_number"])
