@@ -170,6 +170,7 @@ def sweep(
     lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
     sets: Annotated[str | None, typer.Option(help="Training sets, such as full,network,random, with commas.")] = None,
+    weight_decays: Annotated[str | None, typer.Option(help="Weight decays, with commas.")] = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="NAME=FILE: train on your own mask or decisions too; may be repeated.")
     ] = None,
@@ -190,6 +191,7 @@ def sweep(
         "lrs": _listed(lrs, float),
         "seeds": _listed(seeds, int),
         "sets": _listed(sets, str),
+        "weight_decays": _listed(weight_decays, float),
         "epochs": epochs,
         "ranks": _listed(ranks, int),
         "repeats": repeats,

@@ -77,5 +77,8 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     """Return the runs of an experiment; ``published`` means those of ``paper``, and a change of None means as it is."""
     if scale not in SCALES:
         raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
-    paper_or_demo = "demo" if scale == "demo" else "paper"
-    return require(slug)(paper_or_demo, **{name: value for name, value in changes.items() if value is not None})
+    recipe, asked = require(slug), {name: value for name, value in changes.items() if value is not None}
+    known = [name for name in inspect.signature(recipe).parameters if name != "scale"]
+    if odd := [name for name in asked if name not in known]:
+        raise ValueError(f"{slug} has no {odd[0]} that could be changed; accepted: {', '.join(known)}")
+    return recipe("demo" if scale == "demo" else "paper", **asked)
