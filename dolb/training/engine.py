@@ -184,7 +184,7 @@ def train_many(
     paused: PausedRuns | None = None,
     watch: Watcher = lambda run, epoch: None,
     stop: Callable[[], bool] = lambda: False,
-    make: Callable[..., Run] = Run,
+    make: Callable[..., Run] | None = None,
 ) -> Iterator[tuple[RunConfig, xr.Dataset | None]]:
     """Train runs on one device, several at a time, and yield each as it ends.
 
@@ -196,7 +196,7 @@ def train_many(
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
     ``paused`` keeps where those are, and lets a run that it knows go on from there.
-    ``make`` makes a run of what `Run` takes.
+    ``make`` makes a run of what `Run` takes, in place of it.
     """
     step = fastest_step(device) if step is None else step
     if step not in STEPS or (step == "graph" and device.type == "cpu"):
@@ -207,7 +207,7 @@ def train_many(
     limit = limit if memory_limit is None else min(limit, memory_limit)
     with memory_cap(device) as cap:
         data_of = (lambda _: data) if isinstance(data, ImageData) else data
-        pack = _Pack(configs, data_of, device, step, at_once, limit, cap, paused, make)
+        pack = _Pack(configs, data_of, device, step, at_once, limit, cap, paused, make or Run)
         while True:
             pack.fill(stop)
             if not pack.active:
