@@ -49,13 +49,12 @@ def comm_comp_overlap(events: xr.Dataset) -> pd.DataFrame:
 
 def negotiation_time(events: xr.Dataset) -> pd.DataFrame:
     """Return the time in which Horovod negotiates, and the part of it that no computing hides."""
-    rows = []
-    for rank, step, start, end, lanes in _steps(events):
-        total = _length(lanes["negotiation"])
-        exposed = total - _overlap(lanes["negotiation"], lanes["compute"])
-        share = total / (end - start)
-        rows.append({"rank": rank, "step": step, "negotiation_us": total, "exposed_us": exposed, "share": share})
-    return pd.DataFrame(rows)
+    return _lane_time(events, "negotiation")
+
+
+def queue_time(events: xr.Dataset) -> pd.DataFrame:
+    """Return the time in which collectives wait for a thread or for data, and the part that no computing hides."""
+    return _lane_time(events, "queue")
 
 
 def idle_time_breakdown(events: xr.Dataset) -> pd.DataFrame:
@@ -92,6 +91,41 @@ def wait_time(events: xr.Dataset) -> pd.DataFrame:
     waited = (last - frame["start_us"]).clip(upper=frame["end_us"] - frame["start_us"])
     table = frame.assign(wait_us=waited, transfer_us=frame["end_us"] - frame["start_us"] - waited)
     return table[["rank", "collective", "name", "bytes", "wait_us", "transfer_us"]].reset_index(drop=True)
+
+
+def potential_stragglers(events: xr.Dataset) -> pd.DataFrame:
+    """Return how long after the first rank each rank has done its share of a step, and which one is last.
+
+    A share is done with the last backward operator. Where events have no such names, it is done with the last computing
+    that begins before the step's last communication ends.
+    """
+    done = []
+    frame = events.to_dataframe()
+    for rank, step, start, end, lanes in _steps(events):
+        mine = frame[(frame["rank"] == rank) & (frame["lane"] == "compute") & frame["start_us"].between(start, end)]
+        backward = mine[mine["name"].str.startswith(BACKWARD)]
+        if backward.empty:
+            backward = mine[mine["start_us"] < lanes["communication"].max(initial=start)]
+        done.append({"rank": rank, "step": step, "done_us": backward["end_us"].max()})
+    table = pd.DataFrame(done, columns=["rank", "step", "done_us"])
+    by_step = table.groupby("step")["done_us"]
+    table["late_us"] = table["done_us"] - by_step.transform("min")
+    table["last"] = (table["done_us"] == by_step.transform("max")) & (by_step.transform("count") > 1)
+    return table.sort_values(["step", "rank"], ignore_index=True).drop(columns="done_us")
+
+
+def _lane_time(events: xr.Dataset, lane: str) -> pd.DataFrame:
+    rows = []
+    for rank, step, start, end, lanes in _steps(events):
+        total = _length(lanes[lane])
+        exposed = total - _overlap(lanes[lane], lanes["compute"])
+        rows.append(
+            {
+                "rank": rank, "step": step, f"{lane}_us": total, "exposed_us": exposed,
+                "share": total / (end - start),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 class _Lanes(dict):

@@ -47,6 +47,8 @@ def test_the_overlap_is_the_share_of_communication_that_computing_hides():
 def test_negotiation_of_several_tensors_at_a_time_counts_once():
     (row,) = breakdown.negotiation_time(ONE_STEP).to_dict("records")
     assert (row["negotiation_us"], row["exposed_us"], row["share"]) == (20, 10, 0.2)  # 110-130, computing from 120
+    (row,) = breakdown.queue_time(ONE_STEP).to_dict("records")
+    assert (row["queue_us"], row["exposed_us"]) == (4, 4)
 
 
 def test_idle_time_is_told_apart_by_what_happens_meanwhile():
@@ -63,6 +65,16 @@ TWO_RANKS = events(
     (0, "communication", "a", 30, 90), (1, "communication", "a", 70, 90),
     (0, "compute", "update", 90, 100), (1, "compute", "update", 90, 99),
 )  # fmt: skip
+
+
+def test_the_last_rank_to_end_its_backward_pass_is_the_straggler():
+    table = breakdown.potential_stragglers(TWO_RANKS)
+    assert table.to_dict("list") == {"rank": [0, 1], "step": [0, 0], "late_us": [0, 40], "last": [False, True]}
+
+
+def test_stragglers_are_found_without_names_of_torch():
+    named = TWO_RANKS.assign(name=("event", np.char.replace(TWO_RANKS["name"].values, "backward", "layer")))
+    assert breakdown.potential_stragglers(named).equals(breakdown.potential_stragglers(TWO_RANKS))
 
 
 def test_a_rank_that_arrives_early_waits_and_then_both_transfer():
@@ -93,3 +105,12 @@ def test_on_real_traces_the_parts_add_up_to_the_step(recorded):
     overlap = breakdown.comm_comp_overlap(recorded)
     exposed = overlap["communication_us"] - overlap["hidden_us"]
     np.testing.assert_allclose(exposed, table["exposed_communication_us"].dropna(), atol=1e-3)
+
+
+def test_in_the_recorded_steps_of_ddp_one_rank_waits_for_the_straggler():
+    recorded = trace.read(trace.find(TRACES / "ddp"))
+    late = breakdown.potential_stragglers(recorded)
+    waited = breakdown.wait_time(recorded).groupby("rank")["wait_us"].sum()
+    # Who was last in every step is the one that waited least.
+    (last,) = late.loc[late["last"], "rank"].unique()
+    assert waited.idxmin() == last
