@@ -13,6 +13,7 @@ from dolb.keyed import Keyed
 LIBRARIES = ("ddp", "horovod")
 SCALINGS = ("weak", "strong")
 DEVICES = ("cpu", "cuda")
+BASELINE = "alone_images_per_second"  # in a row: what one rank did without a library, in the same launch
 SYNTHETIC = "synthetic"  # random images in the shape of CIFAR-10's; any other name is one of `dolb.data`
 
 

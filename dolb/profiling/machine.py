@@ -16,6 +16,7 @@ import xarray as xr
 
 from dolb.profiling import network, tensors
 from dolb.profiling.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
+from dolb.profiling.config import BASELINE
 from dolb.profiling.network import MICROSECOND, Link
 from dolb.profiling.policy import DDP, MIB, MILLISECOND, Horovod, Policy
 from dolb.profiling.scaling import Knobs, Range
@@ -96,19 +97,25 @@ def _network(knobs: Knobs) -> tuple[float, float, float]:
 def points(ds: xr.Dataset) -> pd.DataFrame:
     """Return measured throughput, mean over repetitions, by setting and ranks, beside that of one rank alone.
 
-    Of measured runs these are the ones under weak scaling: there a run on one rank tells the compute time of a rank.
-    Means are geometric, as what disturbs a run does so by a factor.
+    Of measured runs these are the ones under weak scaling: there one rank alone, without a library or before that was
+    measured under the same one, tells the compute time of a rank. Means are geometric, as what disturbs a run does so
+    by a factor.
     """
     table = _measured(ds)
-    means = table.groupby([*_POINT, "ranks"], as_index=False)["images_per_second"].agg(_geometric)
-    alone = means[means["ranks"] == 1].drop_duplicates(_SAME)[[*_SAME, "images_per_second"]]
-    joined = means.merge(alone, on=_SAME, suffixes=("", "_alone"))
-    return joined[joined["ranks"] > 1].sort_values([*_POINT, "ranks"], ignore_index=True)
+    own = table[table["ranks"] == 1].groupby(_SAME)["images_per_second"].agg(_geometric).rename("own")
+    table = table.join(own, on=_SAME)
+    table["images_per_second_alone"] = table[BASELINE].fillna(table["own"])
+    table = table[(table["ranks"] > 1) & table["images_per_second_alone"].notna()]
+    speeds = ["images_per_second", "images_per_second_alone"]
+    means = table.groupby([*_POINT, "pinned", "ranks"], as_index=False)[speeds].agg(_geometric)
+    return means.sort_values([*_POINT, "ranks"], ignore_index=True)
 
 
 def _measured(ds: xr.Dataset) -> pd.DataFrame:
     names = [*_POINT, "ranks", "scaling", "source", "repeat", "images_per_second"]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    table[BASELINE] = ds[BASELINE].to_numpy() if BASELINE in ds else np.nan
+    table["pinned"] = ds["pinned"].to_numpy().astype(bool) if "pinned" in ds else False
     on_loopback = ds["hosts"].to_numpy() == 1 if "hosts" in ds else True
     return table[(table["source"] == "measured") & (table["scaling"] == "weak") & on_loopback]
 
@@ -208,12 +215,13 @@ def check(
     """Fit the machine to ``count`` halves of the points measured on it, and judge each time on the other half.
 
     As many knobs are free as there are points to fit them. ``cores`` are those of the machine, by default as many as
-    the most ranks that were measured.
+    the most ranks that were measured; ranks that were pinned had none but their own, so that none was ever free.
     """
     table = points(ds)
     if len(table) < 2:
         raise ValueError(f"{len(table)} points of more than one rank were measured; at least 2 are needed")
-    cores = int(table["ranks"].max()) if cores is None else cores
+    if cores is None:
+        cores = 0 if table["pinned"].all() else int(table["ranks"].max())
     free = dict(list(knobs.items())[: len(table) // 2])
     fits: list[Calibration] = []
     for half in halves(table, count, seed):

@@ -16,11 +16,10 @@ from tqdm.auto import tqdm
 
 from dolb import results
 from dolb.profiling import curves, timeline, workers
-from dolb.profiling.config import ScalingConfig
+from dolb.profiling.config import BASELINE, ScalingConfig
 from dolb.profiling.simulate import SOURCE
 from dolb.results import RunStore
 
-ALONE = "alone_images_per_second"
 _PAIR = ["library", "arch", "scaling", "repeat", "device"]
 
 
@@ -122,8 +121,8 @@ def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
         how="left",
         suffixes=("", "_alone"),
     )["images_per_second_alone"]
-    if ALONE in ds:
-        alone = pd.Series(ds[ALONE].to_numpy()).fillna(alone)
+    if BASELINE in ds:
+        alone = pd.Series(ds[BASELINE].to_numpy()).fillna(alone)
     efficiency = table["images_per_second"] / (table["ranks"] * alone)
     return results.describe(ds.assign(efficiency=("run", efficiency.to_numpy())))
 

@@ -172,3 +172,24 @@ def test_knobs_are_worth_their_place_on_the_published_runs(published):
     """One of them; all take minutes, and their gains stand beside `machine.KNOBS`."""
     table = machine.worth(published, count=3, names=("crowded_hops",)).set_index("without")
     assert (table.drop("none")["rms"] > table.loc["none", "rms"]).all()
+
+
+# -- what one rank alone was, and which cores ranks had ----------------------------------------------------------------
+
+
+def scaled(**changes):
+    return results.merge(made_measurements(lambda library, ranks, repeat: 80.0 * ranks, repeats=1, **changes))
+
+
+def test_a_rank_alone_is_the_one_without_a_library_where_there_was_one():
+    under_its_own = machine.points(scaled())
+    without = machine.points(scaled(alone=(90.0, 160.0)))
+    assert under_its_own["images_per_second_alone"].to_numpy() == pytest.approx(80.0)
+    assert without["images_per_second_alone"].to_numpy() == pytest.approx(120.0)  # the geometric mean
+
+
+def test_ranks_that_were_pinned_had_no_core_to_spare():
+    assert machine.check(scaled(), count=1).cores == 4  # the most ranks
+    held = machine.check(scaled(pinned=True, alone=(90.0, 160.0)), count=1)
+    assert held.cores == 0
+    assert machine.spare_cores(2, held.cores) == 0
