@@ -181,3 +181,9 @@ def test_the_last_batch_of_an_epoch_is_told_for_full_and_filtered_data():
     # 1000 = 3 x 300 + 100 = 2 x 400 + 200; 800 = 2 x 300 + 200 = 2 x 400, whose last batch is a full one.
     assert told == "batch 300: 100 and 200 images; batch 400: 200 and 400 images"
     assert study.rests_in_words(results.merge(runs[:2])) == "not run with both"
+
+
+def test_a_rest_of_one_example_is_no_update_of_its_own():
+    ds = results.merge([run("full", 0.8, batch_size=999), run("network-a-1", 0.8, batch_size=999, epochs=8)])
+    table = study.runs(ds).set_index("set")
+    assert table.loc["full", "updates"] == 8  # 1000 examples: one batch of 1000 in each of 8 epochs

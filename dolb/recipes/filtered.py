@@ -333,4 +333,10 @@ def _runs(
 
 def equal_updates(epochs: int, batch_size: int, kept: int, examples: int) -> int:
     """Return the epochs of ``kept`` examples whose updates come nearest to those of ``epochs`` on all ``examples``."""
-    return round(epochs * math.ceil(examples / batch_size) / math.ceil(kept / batch_size))
+    return round(epochs * _updates(examples, batch_size) / _updates(kept, batch_size))
+
+
+def _updates(examples: int, batch_size: int) -> int:
+    """Return the updates of an epoch: a rest is a batch of its own, unless it is one example, which joins the last."""
+    full, rest = divmod(examples, batch_size)
+    return full + (rest > 1)

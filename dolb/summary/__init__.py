@@ -57,7 +57,9 @@ def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
     window = np.where(frame["diverged"], 1, last)
     frame["accuracy"] = [float(row[-width:].mean()) for row, width in zip(rows, window, strict=True)]
     frame["device_seconds"] = frame["seconds"] / frame["concurrent_runs"]
-    frame["updates"] = frame["epochs"] * np.ceil(frame["training_examples"] / frame["batch_size"]).astype(int)
+    # The rest of the data is a batch of its own, unless it is one example, which joins the last.
+    full, rest = frame["training_examples"] // frame["batch_size"], frame["training_examples"] % frame["batch_size"]
+    frame["updates"] = (frame["epochs"] * (full + (rest > 1))).astype(int)
     return frame
 
 

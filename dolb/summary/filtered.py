@@ -60,7 +60,7 @@ def rests_in_words(ds: xr.Dataset) -> str:
     frame = runs(ds)
     frame = frame[frame["set"].isin(("full", "network"))]
     frame = frame.assign(rest=frame["training_examples"] % frame["batch_size"])
-    frame["rest"] = frame["rest"].where(frame["rest"] > 0, frame["batch_size"])
+    frame["rest"] = frame["rest"].where(frame["rest"] > 1, frame["batch_size"] + frame["rest"])
     by_set = frame.pivot_table(index="batch_size", columns="set", values="rest", aggfunc="first").dropna()
     if by_set.empty or len(by_set.columns) < 2:
         return "not run with both"
