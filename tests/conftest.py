@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports Triton: its kernels then run on the CPU
+
+# What a script starts in the background ignores Ctrl-C, and so would every program that a test starts and stops by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RequirePart = Callable[[str, bool, str], None]
 

@@ -201,7 +201,10 @@ def _fill(
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Yield what says whether Ctrl-C or SIGTERM came, which take effect only after the block; a second one at once."""
+    """Yield what says whether Ctrl-C or SIGTERM came, which take effect only after the block; a second one at once.
+
+    One that this process was told to ignore, as shells tell what scripts start in the background, stays ignored.
+    """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield lambda: False
@@ -211,7 +214,8 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
         came.append(number)
         signal.signal(number, before[number])
 
-    before: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before: dict[int, Any] = {number: signal.signal(number, note) for number in heard}
     try:
         yield lambda: bool(came)
     finally:

@@ -169,6 +169,19 @@ def test_a_signal_ends_the_sweep_once_its_runs_are_kept(tmp_path, number):
     assert not results.RunStore(tmp_path).keys()
 
 
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+        timer.start()
+        ended = sweep([replace(LONG, epochs=60)], store=tmp_path, device="cpu", at_once=1, progress=False)
+        timer.join()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.attrs["unfinished"] == 0
+
+
 def test_a_sweep_in_a_thread_leaves_signals_alone(tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     done: list = []
