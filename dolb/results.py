@@ -136,6 +136,11 @@ def published(slug: str) -> xr.Dataset:
     return load(published_file(f"{slug}.nc"))
 
 
+def published_or_none(slug: str) -> xr.Dataset | None:
+    """Load ``results/<slug>.nc``, or return None where there is none yet."""
+    return published(slug) if published_file(f"{slug}.nc").is_file() else None
+
+
 def published_file(name: str) -> Path:
     """Return a file of ``results``: of ``DOLB_RESULTS``, here, in the folder above, or in this package's checkout.
 

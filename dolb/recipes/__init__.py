@@ -15,6 +15,7 @@ from typing import Any
 
 from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
+from dolb.recipes.even import even_batches
 from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
     data_of,
@@ -35,9 +36,9 @@ from dolb.recipes.tuning import tuning
 
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "data_of",
-    "ddp_vs_horovod", "features", "fidelity", "filtered_large_batch", "filtered_small_batch", "loss_landscape", "masks",
-    "masks_of", "networks", "noise", "of_the_study", "rate", "rates_in_words", "require", "require_own",
-    "step_timeline", "tuned", "tuning",
+    "ddp_vs_horovod", "even_batches", "features", "fidelity", "filtered_large_batch", "filtered_small_batch",
+    "loss_landscape", "masks", "masks_of", "networks", "noise", "of_the_study", "rate", "rates_in_words", "require",
+    "require_own", "step_timeline", "tuned", "tuning",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -45,6 +46,7 @@ SCALES = ("published", "demo", "paper")
 # A recipe returns RunConfigs, FilterConfigs or ScalingConfigs; all have experiment, data and key.
 RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
+    "even-batches": even_batches,
     "features": features,
     "noise": noise,
     "tuning": tuning,

@@ -295,6 +295,24 @@ def worker_cells(ds: xr.Dataset) -> pd.DataFrame:
     return cells[(cells["arch"] == one["arch"]) & (cells["lr"] == one["lr"])].reset_index(drop=True)
 
 
+def seams_in_words(ds: xr.Dataset) -> str:
+    """Say what eight workers' statistics change with networks other than that of `worker_cells`."""
+    cells, drawn = all_worker_cells(ds), worker_cells(ds)
+    others = cells[cells["effect"].notna() & ~cells["arch"].isin(drawn["arch"])]
+    if others.empty:
+        return "With deeper networks this was not run."
+    listed = "; ".join(
+        f"{row.arch} at batch {row.batch_size:,}, {row.batch_size // WORKERS} examples to a worker: "
+        f"{100 * row.effect:+.1f} points ({100 * row.effect_low:+.1f} to {100 * row.effect_high:+.1f})"
+        for row in others.itertuples()
+    )
+    seeds = f"{others['n'].min()} to {others['n'].max()} seeds" if others["n"].max() > 1 else "one seed"
+    return (
+        f"With deeper networks, at rate {others['lr'].iloc[0]:g} and of {seeds}, eight workers' statistics change it so: "
+        f"{listed}."
+    )
+
+
 def all_worker_cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return the cells of every curve that were run both with one worker's statistics and with eight workers'.
 

@@ -7,17 +7,9 @@ from collections.abc import Mapping
 import pandas as pd
 import xarray as xr
 
-from dolb import results, summary
+from dolb import summary
 
 CELL = ("batch_size", "lr")
-
-
-def published() -> xr.Dataset | None:
-    """Return the published runs, or None where there are none yet."""
-    try:
-        return results.published("tuning")
-    except FileNotFoundError:
-        return None
 
 
 def tried(ds: xr.Dataset) -> pd.DataFrame:
