@@ -308,8 +308,8 @@ def seams_in_words(ds: xr.Dataset) -> str:
     )
     seeds = f"{others['n'].min()} to {others['n'].max()} seeds" if others["n"].max() > 1 else "one seed"
     return (
-        f"With deeper networks, at rate {others['lr'].iloc[0]:g} and of {seeds}, eight workers' statistics change it so: "
-        f"{listed}."
+        f"With deeper networks, at rate {others['lr'].iloc[0]:g} and of {seeds}, eight workers' statistics change it "
+        f"so: {listed}."
     )
 
 
