@@ -69,8 +69,8 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
     ours = (
         f"The curves of {_listed(first['networks'])} lie, on average over {len(first['batch_sizes'])} batch sizes, "
         + "; ".join(f"{_points(row)} apart at rate {row['lr']:g}" for _, row in found.iterrows())
-        + f". From the lowest to the highest rate that is {_change(last, 'growth')}. At rate {first['lr']:g} the "
-        "preferred batch sizes are "
+        + f". From the lowest to the highest rate that is {summary.points(last, 'growth')}. At rate {first['lr']:g} "
+        "the preferred batch sizes are "
         + ", ".join(
             f"{row.arch} {row.batch_size:,} ({row.smallest:,} to {row.largest:,})" for row in peaks.itertuples()
         )
@@ -134,7 +134,7 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
     if cells.empty:
         return f"{told}; what of this the statistics do was not measured with these networks."
     effects = ", ".join(
-        f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} {_change(row, 'effect')}"
+        f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} {summary.points(row, 'effect')}"
         for _, row in cells.iterrows()
     )
     return f"{told}; that change alone, the batch held, changes the accuracy of {effects}."
@@ -174,9 +174,9 @@ def _noisy_statistics(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str
     at = parts.iloc[0]
     ours += (
         f" From batch {at['from_size']:,} to {at['batch_size']:,} at rate {at['lr']:g} the accuracy of {at['arch']} "
-        f"changes by {_change(at, 'total')}. Batch-norm statistics over {at['batch_size']:,} examples alone, the "
-        f"gradient's batch held, change it by {_change(at, 'statistics')}; the smaller gradient batch, the statistics "
-        f"held, by {_change(at, 'gradient')}."
+        f"changes by {summary.points(at, 'total')}. Batch-norm statistics over {at['batch_size']:,} examples alone, "
+        f"the gradient's batch held, change it by {summary.points(at, 'statistics')}; the smaller gradient batch, the "
+        f"statistics held, by {summary.points(at, 'gradient')}."
     )
     reason = (
         "Replicated needs intervals that say three things: the small batch loses, its statistics alone lose, and they "
@@ -242,11 +242,6 @@ def _range(curves: pd.DataFrame) -> str:
 
 def _points(row: pd.Series) -> str:
     return f"{100 * row['spread']:.1f} points ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
-
-
-def _change(row: pd.Series, name: str) -> str:
-    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    return f"{value:+.1f} points ({low:+.1f} to {high:+.1f})"
 
 
 JUDGES: dict[str, Judge] = {"G1": _optimum, "G2": _spread, "G3": _suddenness, "G4": _noisy_statistics}

@@ -136,6 +136,12 @@ def interval(draws: np.ndarray, value: float | None = None) -> tuple[float, floa
     return float(low + shift), float(high + shift)
 
 
+def points(row: Any, name: str) -> str:
+    """Say a change of accuracy in points with its interval, of a row that has both by that name."""
+    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    return f"{value:+.1f} points ({low:+.1f} to {high:+.1f})"
+
+
 def size_interval(draws: np.ndarray) -> tuple[int, int]:
     """Return the 95% interval of a number that only has the values that were drawn, such as a batch size."""
     low, high = np.quantile(draws, _TAILS, method="inverted_cdf")

@@ -302,9 +302,9 @@ def seams_in_words(ds: xr.Dataset) -> str:
     if others.empty:
         return "With deeper networks this was not run."
     listed = "; ".join(
-        f"{row.arch} at batch {row.batch_size:,}, {row.batch_size // WORKERS} examples to a worker: "
-        f"{100 * row.effect:+.1f} points ({100 * row.effect_low:+.1f} to {100 * row.effect_high:+.1f})"
-        for row in others.itertuples()
+        f"{row['arch']} at batch {row['batch_size']:,}, {row['batch_size'] // WORKERS} examples to a worker: "
+        f"{summary.points(row, 'effect')}"
+        for row in others.to_dict("records")
     )
     seeds = f"{others['n'].min()} to {others['n'].max()} seeds" if others["n"].max() > 1 else "one seed"
     return (

@@ -23,13 +23,15 @@ def pairs(study: xr.Dataset, even: xr.Dataset) -> pd.DataFrame:
     runs["rest"] = runs["training_examples"] % runs["batch_size"]
     cells, draws = summary.bootstrapped(runs, [*CELL, "rest", "even"])
     rows = []
-    for place, one in cells[cells["even"]].iterrows():
+    for place in cells.index[cells["even"]]:
+        one = cells.loc[place]
         like = cells[~cells["even"] & (cells["arch"] == one["arch"]) & (cells["lr"] == one["lr"])]
         apart = (like["batch_size"] / one["batch_size"] - 1).abs()
         if like.empty or apart.min() > ALIKE:
             continue
-        nearest = cells.loc[apart.idxmin()]
-        low, high = summary.interval(draws[:, place] - draws[:, apart.idxmin()])
+        beside = apart.idxmin()
+        nearest = cells.loc[beside]
+        low, high = summary.interval(draws[:, place] - draws[:, beside])
         rows.append(
             {name: nearest[name] for name in (*CELL, "rest", "accuracy")}
             | {"even_size": one["batch_size"], "even_accuracy": one["accuracy"]}
@@ -44,9 +46,9 @@ def in_words(study: xr.Dataset, even: xr.Dataset | None) -> str:
     if found.empty:
         return "That may be why some curves turn up again at their last point, but it is not tested yet."
     listed = "; ".join(
-        f"{row.arch} with batch {row.even_size:,} instead of {row.batch_size:,}, which leaves {row.rest:,}: "
-        f"{100 * row.effect:+.1f} points ({100 * row.effect_low:+.1f} to {100 * row.effect_high:+.1f})"
-        for row in found.itertuples()
+        f"{row['arch']} with batch {row['even_size']:,} instead of {row['batch_size']:,}, which leaves "
+        f"{row['rest']:,}: {summary.points(row, 'effect')}"
+        for row in found.to_dict("records")
     )
     better = int((found["effect_low"] > 0).sum())
     return (
