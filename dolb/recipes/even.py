@@ -9,7 +9,7 @@ from dolb.training.config import RunConfig
 
 # Each is within a tenth of a size of the batch-size study that leaves a small rest, at one of its rates.
 _RATE = {"paper": 0.03, "demo": 0.1}
-_SIZES = {
+_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "paper": {"resnet18": (16667,), "resnet50": (16667,), "resnet152": (250, 16667)},
     "demo": {"smallnet-4": (240,)},
 }
