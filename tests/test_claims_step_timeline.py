@@ -84,15 +84,30 @@ def test_the_table_to_read_has_a_row_for_each_library_and_its_source():
     assert shown.loc["DDP, measured", "same order in every step"] == "yes"
 
 
+def test_a_time_that_was_not_recorded_is_said_not_to_be():
+    ds = made_steps()
+    old = study.in_words(study.breakdowns(results.merge([made_step("ddp", 0)])))
+    assert old.loc["DDP, measured", "queue"] == "not recorded"
+    assert study.in_words(study.breakdowns(ds)).loc["DDP, simulated", "late"].endswith("%")
+
+
 def test_an_exported_step_says_what_it_is():
-    one = study.one_step(timeline.simulated_steps(), "Horovod 0.20")
+    one = study.one_step(timeline.simulated_steps(), "Horovod 0.20", "simulated")
     assert one.attrs["source"] == "simulated"
     assert one.sizes["event"] > 100
 
 
-def test_an_unknown_step_is_answered_with_those_there_are():
-    with pytest.raises(ValueError, match="'MPI' is not known; accepted: DDP"):
-        study.one_step(timeline.simulated_steps(), "MPI")
+@pytest.mark.parametrize(("variant", "source"), [("MPI", "simulated"), ("DDP", "measured")])
+def test_a_step_without_events_is_answered_with_those_there_are(variant, source):
+    with pytest.raises(ValueError, match=r"there are no events of .*; runs are of: DDP, simulated; Horovod 0.20"):
+        study.one_step(timeline.simulated_steps(), variant, source)
+
+
+def test_every_published_step_can_be_exported_measured_and_simulated_apart(repo_root):
+    ds = results.load(repo_root / "results" / "step-timeline.nc")
+    made = study.exports(ds, study.breakdowns(ds))
+    assert {"ddp-measured", "ddp-simulated", "horovod-measured", "horovod-0.20-no-cache-simulated"} <= made.keys()
+    assert all(step.sizes["event"] > 100 for step in made.values())
 
 
 def test_the_size_of_ddp_s_buckets_is_told_with_why_they_are_so_small():

@@ -62,15 +62,17 @@ def with_events(row: xr.Dataset, events: xr.Dataset) -> xr.Dataset:
 
 
 def _numbers(events: xr.Dataset, library: str) -> dict[str, Any]:
-    """Return where the time of rank 0 goes, mean over steps, how many all-reduces there are, and in what order."""
-    time, overlap, negotiation = (
+    """Return where the time of rank 0 goes and how late the last rank is, mean over steps, and what all-reduces are."""
+    time, overlap, negotiation, queue = (
         table[table["rank"] == 0]
         for table in (
             breakdown.temporal_breakdown(events),
             breakdown.comm_comp_overlap(events),
             breakdown.negotiation_time(events),
+            breakdown.queue_time(events),
         )
     )
+    late = breakdown.potential_stragglers(events).groupby("step")["late_us"].max()
     orders = list(_orders(events, library))
     return {
         "step_seconds": float(time["step_us"].mean()) * _US,
@@ -78,6 +80,8 @@ def _numbers(events: xr.Dataset, library: str) -> dict[str, Any]:
         "exposed_seconds": float(time["exposed_communication_us"].mean()) * _US,
         "overlap": float(overlap["hidden_us"].sum() / overlap["communication_us"].sum()),
         "negotiation_seconds": float(negotiation["negotiation_us"].mean()) * _US,
+        "queue_seconds": float(queue["queue_us"].mean()) * _US,
+        "late_seconds": float(late.mean()) * _US,
         "idle_seconds": float(time["idle_us"].mean()) * _US,
         "messages": float(np.mean([len(order) for order in orders])),
         "same_order": all(order == orders[0] for order in orders),

@@ -17,6 +17,7 @@ class _Scaling:
     archs: tuple[str, ...]
     strong_archs: tuple[str, ...]
     tuned_arch: str
+    tuned_ranks: int
     ranks: tuple[int, ...]
     repeats: int
     same: Mapping[str, Any]
@@ -41,6 +42,7 @@ _SCALING = {
         archs=("smallnet-8", "resnet18", "resnet50", "vgg11"),
         strong_archs=("smallnet-8", "resnet18"),
         tuned_arch="resnet18",
+        tuned_ranks=8,
         ranks=(1, 2, 4, 8, 16),
         repeats=3,
         same={"warmup_steps": 2},
@@ -62,6 +64,7 @@ _SCALING = {
         archs=("smallnet-8",),
         strong_archs=(),
         tuned_arch="smallnet-8",
+        tuned_ranks=2,
         ranks=(1, 2),
         repeats=2,
         same={"warmup_steps": 2, "data": "digits"},
@@ -101,7 +104,7 @@ def ddp_vs_horovod(
     one rank that trains without a library, measured by the same processes. Where weak and strong scaling meet, as many
     ranks with the same batch, one run is for both and is called weak. ``part`` is ``weak`` (the batch of
     a rank stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and cycle time of one
-    network on the most ranks), or ``all`` for these; and ``links`` (every rank on a host of its own, over links of
+    network on one number of ranks), or ``all`` for these; and ``links`` (every rank on a host of its own, over links of
     several rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are named may go
     beyond the grid: every part is then made of them.
     """
@@ -130,7 +133,7 @@ def ddp_vs_horovod(
         if part in ("tuning", "all") and repeat < (repeats or grid.tuned_repeats):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in _tuned(grid):
-                made += weak([every[-1]], _BATCH_PER_RANK, **settings, **long(arch), **again)
+                made += weak([min(grid.tuned_ranks, every[-1])], _BATCH_PER_RANK, **settings, **long(arch), **again)
         if part == LINKS and repeat < (repeats or grid.linked_repeats):
             hosts = [count for count in ranks or grid.hosts if count > 1]
             for arch in archs or grid.linked_archs:
@@ -164,19 +167,20 @@ def _tuned(grid: _Scaling) -> list[dict[str, Any]]:
 def step_timeline(
     scale: str, *, archs: Sequence[str] | None = None, ranks: Sequence[int] | None = None, repeats: int | None = None
 ) -> list[ScalingConfig]:
-    """A few traced steps of one network on two ranks under both libraries, repeated.
+    """A few traced steps of one network on a few ranks under both libraries, repeated.
 
     DDP's buckets are small enough that a step has several of them even where the network is small.
     """
-    changes: dict[str, Any] = {"data": "digits"} if scale == "demo" else {}
+    few: dict[str, Any] = {"data": "digits"} if scale == "demo" else {"pinned": True}
+    arch_of, ranks_of, times = ("smallnet-8", 2, 1) if scale == "demo" else ("resnet18", 4, 5)
     return [
         ScalingConfig(
             experiment="step-timeline", library=library, ranks=count, arch=arch, steps=1, warmup_steps=2,
             trace_steps=3, bucket_mb=0.02 if arch.startswith("smallnet") else 25.0, repeat=repeat,
-            **changes,
+            **few,
         )
-        for repeat in range(repeats or (1 if changes else 5))
-        for arch in archs or ("smallnet-8",)
-        for count in ranks or (2,)
+        for repeat in range(repeats or times)
+        for arch in archs or (arch_of,)
+        for count in ranks or (ranks_of,)
         for library in LIBRARIES
     ]  # fmt: skip

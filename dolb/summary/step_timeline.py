@@ -8,7 +8,9 @@ import xarray as xr
 
 from dolb.summary.ddp_vs_horovod import SETTINGS, mean_interval, rows
 
-TIMES = ("communication_seconds", "exposed_seconds", "negotiation_seconds", "idle_seconds")
+TIMES = (
+    "communication_seconds", "exposed_seconds", "negotiation_seconds", "queue_seconds", "late_seconds", "idle_seconds"
+)  # fmt: skip
 _GRADIENT_BYTES, _MIB = 4, 2**20
 LANES = ("compute", "communication", "negotiation", "queue", "copy")
 _SHORTEST_MS = (
@@ -19,14 +21,16 @@ _SHORTEST_MS = (
 def breakdowns(ds: xr.Dataset) -> pd.DataFrame:
     """Return, for each library, measured and simulated, the shares of rank 0's step, with intervals over repetitions.
 
-    ``overlap`` is the share of the communication that is hidden behind computing, the other shares are of the step.
+    ``overlap`` is the share of the communication that is hidden behind computing, the other shares are of the step:
+    ``late`` is by how much the last rank is behind the first with its share of the work.
     """
     made = []
     for source in ("measured", "simulated"):
         for (variant, ranks, arch), group in rows(ds, source).groupby(["variant", "ranks", "arch"], sort=True):
             row = {"variant": variant, "source": source, "ranks": ranks, "arch": arch, "repeats": len(group)}
             row["step_ms"] = 1000 * group["step_seconds"].mean()
-            shares = {name.replace("_seconds", ""): group[name] / group["step_seconds"] for name in TIMES}
+            known = group.reindex(columns=TIMES)  # steps from before a time was recorded have none
+            shares = {name.replace("_seconds", ""): known[name] / group["step_seconds"] for name in TIMES}
             for name, values in {**shares, "overlap": group["overlap"]}.items():
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = mean_interval(values.to_numpy())
             row["bucket_mb"] = group["bucket_mb"].max()
@@ -37,7 +41,7 @@ def breakdowns(ds: xr.Dataset) -> pd.DataFrame:
 
 def in_words(table: pd.DataFrame) -> pd.DataFrame:
     """Return the breakdowns as a table to read, with intervals where there are any."""
-    shares = ("communication", "exposed", "overlap", "negotiation", "idle")
+    shares = ("communication", "exposed", "overlap", "negotiation", "queue", "idle", "late")
     shown = pd.DataFrame(
         {
             "library": table["variant"] + ", " + table["source"],
@@ -52,6 +56,8 @@ def in_words(table: pd.DataFrame) -> pd.DataFrame:
 
 def _share(row: pd.Series, name: str) -> str:
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    if np.isnan(value):
+        return "not recorded"
     return f"{value:.0%}" if np.isnan(low) else f"{value:.0%} ({low:.0%} to {high:.0%})"
 
 
@@ -95,12 +101,24 @@ def events(ds: xr.Dataset) -> pd.DataFrame:
     return kept.sort_values(["source", "variant", "rank", "start_ms"], ignore_index=True)
 
 
-def one_step(ds: xr.Dataset, variant: str) -> xr.Dataset:
-    """Return the events of the first repetition of one library, as they are exported."""
-    found = np.flatnonzero(ds["variant"].to_numpy() == variant)
-    if not len(found):
-        raise ValueError(f"variant {variant!r} is not known; accepted: {', '.join(sorted(set(ds['variant'].values)))}")
+def one_step(ds: xr.Dataset, variant: str, source: str) -> xr.Dataset:
+    """Return the events of one library's step, measured or simulated, as they are exported."""
+    ours = (ds["variant"].to_numpy() == variant) & (ds["source"].to_numpy() == source)
+    found = [run for run in np.unique(ds["run_number"].to_numpy()) if ours[run]]  # others' events were not kept
+    if not found:
+        known = sorted(f"{one}, {of}" for one, of in zip(ds["variant"].values, ds["source"].values, strict=True))
+        raise ValueError(
+            f"there are no events of {variant!r}, {source}; runs are of: {'; '.join(dict.fromkeys(known))}"
+        )
     kept = ds.isel(event=np.flatnonzero(ds["run_number"].to_numpy() == found[0]))
     one = ds.isel(run=found[0])
     about = {name: str(one[name].item()) for name in ("variant", "source", "ranks", "arch", "network", "device")}
     return kept.drop_dims(set(kept.dims) - {"event"}).drop_vars("run_number").assign_attrs(about)
+
+
+def exports(ds: xr.Dataset, table: pd.DataFrame) -> dict[str, xr.Dataset]:
+    """Return the step of each row of `breakdowns` by the name of a file for it."""
+    return {
+        f"{variant} {source}".lower().replace(",", "").replace(" ", "-"): one_step(ds, variant, source)
+        for variant, source in zip(table["variant"], table["source"], strict=True)
+    }

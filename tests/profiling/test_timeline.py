@@ -35,7 +35,7 @@ def test_one_step_of_every_rank_is_kept_from_zero_on(step):
     assert (events["end_us"] <= ends).all()
 
 
-def test_ddp_reduces_its_buckets_in_one_order_and_horovod_in_several(step):
+def test_ddp_reduces_its_buckets_in_one_order_and_horovod_in_several(step, recorded):
     if step["library"].item() == "ddp":
         assert step["messages"].item() == 3  # the trace was recorded with buckets of 0.02 MiB, and has three of them
         assert step["same_order"].item()
@@ -44,6 +44,9 @@ def test_ddp_reduces_its_buckets_in_one_order_and_horovod_in_several(step):
         assert step["messages"].item() > 1
         assert not step["same_order"].item()
         assert step["negotiation_seconds"].item() > 0
+    queue = breakdown.queue_time(recorded).query("rank == 0")
+    assert step["queue_seconds"].item() == pytest.approx(queue["queue_us"].mean() / 1e6)
+    assert 0 <= step["late_seconds"].item() < step["step_seconds"].item()
 
 
 def test_a_simulated_step_has_the_simulators_time_and_says_what_it_is():
