@@ -62,6 +62,6 @@ def step_timeline(events: pd.DataFrame, title: str = "", said: Sequence[str] = (
             stroke=alt.Stroke("lane:N", legend=None).scale(domain=lanes, range=[LANES[name] for name in lanes]),
             opacity=alt.condition(lane, alt.value(1.0), alt.value(0.08)),
             tooltip=tooltip,
-        ).properties(width=490, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=12))
+        ).properties(width=450, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=12))
         panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
     return alt.vconcat(*panels, spacing=12, title=titled(title, said)).resolve_scale(x="shared", color="shared")
