@@ -11,6 +11,7 @@ from pathlib import Path
 
 _STAT = Path("/proc/stat")
 _IDLE = slice(3, 5)  # of the times of a hardware thread: idle, and waiting for a disk
+_NICE = 1  # and computing at a lower priority than usual
 _TICKS = 8  # user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in the first two already
 
 
@@ -65,7 +66,8 @@ def in_words() -> str:
 def busy_threads(seconds: float = 0.2) -> float:
     """Return how many of the hardware threads that this process may run on are busy; NaN where nobody counts.
 
-    The mean over a moment, not the system's load: that still holds what ran in the minute before.
+    The mean over a moment, not the system's load: that still holds what ran in the minute before. What runs at lower
+    priority (`nice`) is not counted, as it yields to whatever does not.
     """
     before = _times()
     time.sleep(seconds)
@@ -75,7 +77,7 @@ def busy_threads(seconds: float = 0.2) -> float:
         spent = [late - early for early, late in zip(before[thread], after[thread], strict=True)]
         if sum(spent) > 0:
             whole += 1
-            busy += 1 - sum(spent[_IDLE]) / sum(spent)
+            busy += 1 - (sum(spent[_IDLE]) + spent[_NICE]) / sum(spent)
     return busy if whole else float("nan")
 
 

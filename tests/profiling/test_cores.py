@@ -48,6 +48,16 @@ def test_a_busy_process_beside_is_seen():
         beside.wait()
 
 
+@pytest.mark.parametrize(("user", "nice", "idle", "busy"), [(50, 25, 25, 0.5), (0, 75, 25, 0.0)])
+def test_work_that_yields_is_not_counted(monkeypatch, tmp_path, user, nice, idle, busy):
+    stat = tmp_path / "stat"
+    stat.write_text("cpu0 0 0 0 0 0 0 0 0\n")
+    monkeypatch.setattr(cores, "_STAT", stat)
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(cores.time, "sleep", lambda _: stat.write_text(f"cpu0 {user} {nice} 0 {idle} 0 0 0 0\n"))
+    assert cores.busy_threads() == pytest.approx(busy)
+
+
 def test_where_nobody_counts_it_is_not_known_who_is_busy(monkeypatch, tmp_path):
     monkeypatch.setattr(cores, "_STAT", tmp_path / "none")
     assert math.isnan(cores.busy_threads(0.0))
