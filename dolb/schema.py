@@ -133,7 +133,7 @@ SCHEMA: dict[str, Variable] = {
             "pinned": ("bool", "each rank, with the threads of its library, was held to a core of its own"),
             "threads_per_rank": ("float", "hardware threads that a rank could run on; NaN: not recorded"),
             "threads_per_core": ("float", "hardware threads of a core of the machine; NaN: not recorded"),
-            "busy_threads": ("float", "threads busy with work of no lower priority just before ranks started; NaN: unknown"),
+            "busy_threads": ("float", "threads busy with other work just before ranks started, low priority apart"),
             "efficiency_low": ("float", "simulated: lower end of the band for what is not known"),
             "efficiency_high": ("float", "simulated: upper end of the band for what is not known"),
             "ddp_ahead": ("float", "simulated: share of draws of what is not known in which DDP is more efficient"),
