@@ -47,7 +47,7 @@ def cores(ds: xr.Dataset) -> str:
     if (each := recorded["threads_per_core"].max()) > 1:
         told += f" A core here is a hardware thread, of which {each:.0f} share the arithmetic of one core."
     if not np.isnan(busy := recorded["busy_threads"].max()):
-        told += f" Just before ranks started, other work, that of low priority apart, kept at most {busy:.1f} cores busy."
+        told += f" Before ranks started other work, that of low priority apart, kept at most {busy:.1f} cores busy."
     if older := len(measured) - len(recorded):
         told += f" Of {older} older runs nothing of this is recorded."
     return told
