@@ -80,7 +80,7 @@ def test_the_paper_grid_has_every_depth_in_the_order_in_which_they_are_made():
 def test_a_depth_has_its_rates_and_sizes(arch):
     runs = [run for run in recipes.configs("batch-size", "paper", part="curve") if run.arch == arch]
     rates = {run.lr for run in runs}
-    assert rates == {0.01, 0.03, 0.1} | ({0.003} if arch in ("resnet18", "resnet50") else set())
+    assert rates == {0.01, 0.03, 0.1} | ({0.003, 0.3} if arch in ("resnet18", "resnet50") else set())
     deepest = arch in ("resnet101", "resnet152")
     for lr in rates:
         sizes = {run.batch_size for run in runs if run.lr == lr}
@@ -90,8 +90,18 @@ def test_a_depth_has_its_rates_and_sizes(arch):
 def test_resnet18_has_two_seeds_where_the_batch_is_distributed_and_others_have_one():
     for run in recipes.configs("batch-size", "paper", part="curve"):
         assert run.seed == 0 or (run.arch == "resnet18" and run.batch_size >= 256)
-    seeds = [run.seed for run in recipes.configs("batch-size", "paper", part="curve", archs=["resnet18"], lrs=[0.1])]
-    assert (seeds.count(0), seeds.count(1)) == (12, 8)
+    for lr in (0.03, 0.1):
+        runs = recipes.configs("batch-size", "paper", part="curve", archs=["resnet18"], lrs=[lr])
+        seeds = [run.seed for run in runs]
+        assert (seeds.count(0), seeds.count(1)) == (12, 8)
+
+
+def test_the_cells_with_the_widest_intervals_have_more_seeds():
+    runs = recipes.configs("batch-size", "paper", part="curve", lrs=[0.1])
+    assert {(run.arch, run.batch_size) for run in runs if run.seed > 1} == {
+        ("resnet18", size) for size in (8192, 16384, 20480)
+    }
+    assert {run.seed for run in runs} == set(range(8))
 
 
 def test_the_statistics_are_the_curves_own_runs_with_one_worker():
@@ -147,7 +157,7 @@ def test_a_size_of_the_study_is_run_with_the_networks_that_have_it_there():
 
 
 def test_a_rate_that_the_study_does_not_have_is_run_with_every_network():
-    assert {run.arch for run in recipes.configs("batch-size", "paper", lrs=[0.3])} == set(NETWORKS)
+    assert {run.arch for run in recipes.configs("batch-size", "paper", lrs=[0.5])} == set(NETWORKS)
 
 
 def test_changes_may_go_beyond_the_grid():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dolb.training.config import RunConfig
 
@@ -11,28 +11,37 @@ from dolb.training.config import RunConfig
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 
 BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 20480)
-RATES = (0.003, 0.01, 0.03, 0.1)
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3)  # two decades; some networks have those in the middle alone
 DISTRIBUTED_FROM = 256  # from here on a batch is the work of eight workers
 WORKERS = 8
 
 
 @dataclass(frozen=True)
 class _Curves:
-    """What is run of one network: its rates, its batch sizes, and its seeds where the batch is distributed."""
+    """What is run of one network: its rates, its batch sizes, and its seeds where the batch is distributed.
+
+    Cells whose interval over the usual seeds is the widest have more of them.
+    """
 
     lrs: tuple[float, ...]
     batch_sizes: tuple[int, ...]
     distributed_seeds: tuple[int, ...] = (0,)
+    more_seeds: Mapping[tuple[float, int], Sequence[int]] = field(default_factory=dict)  # of a rate and batch size
+
+    def seeds(self, lr: float, batch_size: int) -> Sequence[int]:
+        """Return the seeds of a cell."""
+        usual = self.distributed_seeds if batch_size >= DISTRIBUTED_FROM else (0,)
+        return self.more_seeds.get((lr, batch_size), usual)
 
 
 # In the order in which a sweep makes them. The deepest start at a larger batch: there a run takes longest.
 _NETWORKS = {
     "paper": {
-        "resnet18": _Curves(RATES, BATCH_SIZES, (0, 1)),
+        "resnet18": _Curves(RATES, BATCH_SIZES, (0, 1), {(0.1, size): range(8) for size in (8192, 16384, 20480)}),
         "resnet50": _Curves(RATES, BATCH_SIZES),
-        "resnet152": _Curves(RATES[1:], BATCH_SIZES[3:]),
-        "resnet34": _Curves(RATES[1:], BATCH_SIZES),
-        "resnet101": _Curves(RATES[1:], BATCH_SIZES[3:]),
+        "resnet152": _Curves(RATES[1:-1], BATCH_SIZES[3:]),
+        "resnet34": _Curves(RATES[1:-1], BATCH_SIZES),
+        "resnet101": _Curves(RATES[1:-1], BATCH_SIZES[3:]),
     },
     "demo": {arch: _Curves((0.01, 0.1, 0.5), (16, 64, 256, 1024, 1437)) for arch in ("smallnet-4", "smallnet-8")},
 }
@@ -85,7 +94,7 @@ def batch_size(
             for lr in _asked(lrs, own.lrs, () if archs else whole.lrs)
             for size in _asked(batch_sizes, own.batch_sizes, () if archs else whole.batch_sizes)
             for distributed in [size >= DISTRIBUTED_FROM]
-            for seed in seeds or (own.distributed_seeds if distributed else (0,))
+            for seed in seeds or own.seeds(lr, size)
         ],
         "statistics": [
             make(arch=first, lr=rate, batch_size=size, seed=seed, bn_workers=1)
