@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import sys
 import warnings
 
 import numpy as np
@@ -202,6 +203,17 @@ def test_images_of_other_data_or_of_no_example_are_refused(made):
         viewer.thumbnails(images, np.array([1, 1]))
     with pytest.raises(ValueError, match="uint8"):
         viewer.thumbnails(images.astype(float), np.arange(2))
+
+
+def test_a_sheet_too_large_for_a_page_is_made_smaller_by_its_quality(monkeypatch):
+    sheets = sys.modules["dolb.viewer.thumbnails"]  # as an attribute of the package it is the function
+    noisy = np.random.default_rng(0).integers(0, 256, (400, 32, 32, 3), dtype=np.uint8)
+    monkeypatch.setattr(sheets, "LOSSLESS_BYTES", 0)
+    fine = len(sheets.thumbnails(noisy, np.arange(400)).sheet)
+    monkeypatch.setattr(sheets, "SHEET_BYTES", fine - 1)
+    assert len(sheets.thumbnails(noisy, np.arange(400)).sheet) < fine
+    monkeypatch.setattr(sheets, "SHEET_BYTES", 0)
+    assert len(sheets.thumbnails(noisy, np.arange(400)).sheet) > 0  # the least there is, if none is small enough
 
 
 def test_a_page_that_would_be_too_large_is_refused(made):

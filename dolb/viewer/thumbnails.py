@@ -13,7 +13,8 @@ import xarray as xr
 from PIL import Image
 
 LOSSLESS_BYTES = 1_000_000  # a sheet up to this size keeps every pixel
-QUALITY = 80  # of a larger one
+SHEET_BYTES = 10_000_000  # of a sheet: a page holds it as text, a third longer, and is to stay below 20 MB
+QUALITIES = (80, 60, 45, 30, 20)  # of a larger one: the first that keeps a sheet within the most, or the last
 _WIDEST = 16_383  # pixels along a side of a WebP image
 
 
@@ -93,11 +94,11 @@ def thumbnails(images: np.ndarray, examples: np.ndarray, fingerprint: str = "") 
 def _webp(sheet: np.ndarray) -> bytes:
     image = Image.fromarray(sheet[..., 0] if sheet.shape[2] == 1 else sheet).convert("RGB")
     # Photographs hardly shrink without loss: where the pixels alone say that it is hopeless, do not wait for it.
-    attempts: list[dict[str, Any]] = [{"lossless": True}] if sheet.size < 8 * LOSSLESS_BYTES else []
-    for options in [*attempts, {"quality": QUALITY}]:
+    exact: list[dict[str, Any]] = [{"lossless": True}] if sheet.size < 8 * LOSSLESS_BYTES else []
+    for options in [*exact, *({"quality": quality} for quality in QUALITIES)]:
         buffer = io.BytesIO()
         image.save(buffer, "WEBP", **options)
-        if buffer.tell() <= LOSSLESS_BYTES:
+        if buffer.tell() <= (LOSSLESS_BYTES if "lossless" in options else SHEET_BYTES):
             break
     return buffer.getvalue()
 
