@@ -128,7 +128,7 @@ def noise_by_eps(curve: pd.DataFrame, eps: float | None, title: str = "") -> Pan
     )  # fmt: skip
     mark = alt.Chart(pd.DataFrame({"eps": [eps] if eps else []})).mark_rule(color=REPORTED, strokeDash=[4, 3])
     return alt.layer(lines.add_params(chosen), *([mark.encode(x="eps:Q")] if eps else [])).properties(
-        width=520, height=260, title=titled(title)
+        width=480, height=260, title=titled(title)
     )
 
 
@@ -151,7 +151,7 @@ def noise_by_parameter(table: pd.DataFrame, title: str = "") -> alt.FacetChart:
         ],
     )  # fmt: skip
     facet = alt.Facet("parameter:N", title=None, sort=parameters)
-    panels = points.properties(width=170, height=200).facet(facet=facet, columns=3)
+    panels = points.properties(width=150, height=200).facet(facet=facet, columns=3)
     return panels.resolve_scale(x="independent").properties(title=titled(title))
 
 
