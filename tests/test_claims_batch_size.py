@@ -80,6 +80,35 @@ def test_g2_is_mixed_where_only_one_half_holds(every_claim):
     assert verdict(every_claim, "G2", *depths(0.01, 0.05), *depths(0.1, 0.002)).outcome == "mixed"
 
 
+def begun_late(lr, apart, peak):
+    """The shallow peak at a size; the deep were run only from 1,024 up, and fall from there."""
+    for place, arch in enumerate(SHALLOW + DEEP):
+        x = np.abs(np.arange(len(SIZES)) - SIZES.index(peak if arch in SHALLOW else 1024))
+        curve = dict(zip(SIZES, 0.8 - apart * place - 0.03 * x, strict=True))
+        yield made_curve({size: curve[size] for size in curve if arch in SHALLOW or size >= 1024}, lr=lr, arch=arch)
+
+
+def test_g2_leaves_open_an_optimum_below_the_smallest_size_that_was_run(every_claim):
+    found = verdict(every_claim, "G2", *begun_late(0.01, 0.002, peak=256), *begun_late(0.1, 0.05, peak=256))
+    assert found.outcome == "mixed"
+    assert "resnet34 256 (256 to 256), resnet50 1,024 (1,024 or less)" in found.ours
+    assert "resnet50, resnet101 and resnet152 may lie beyond what was run" in found.ours
+    assert "all may have a size in common (256) or none" in found.ours
+
+
+def test_g2_finds_no_size_in_common_above_one_that_is_open_to_below(every_claim):
+    found = verdict(every_claim, "G2", *begun_late(0.01, 0.05, peak=4096), *begun_late(0.1, 0.002, peak=4096))
+    assert found.outcome == "not replicated"
+    assert "their intervals have no size in common, open ends or not" in found.ours
+
+
+def test_g2_leaves_it_open_where_every_network_does_best_at_the_smallest_size(every_claim):
+    curves = [made_curve(FALL, lr=lr, arch=arch) for lr in (0.01, 0.1) for arch in SHALLOW + DEEP]
+    found = verdict(every_claim, "G2", *curves)
+    assert "resnet152 16 (16 or less)" in found.ours
+    assert "may have a size in common (16 or less) or none" in found.ours
+
+
 def test_g2_is_no_more_than_mixed_while_depths_lack_and_says_which(every_claim):
     archs = ("resnet18", "resnet50", "resnet152")
     found = verdict(every_claim, "G2", *depths(0.01, 0.002, archs=archs), *depths(0.1, 0.05, archs=archs))

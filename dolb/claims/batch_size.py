@@ -25,11 +25,11 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
     holds = [False if False in both else None if None in both else True for both in zip(rises, falls, strict=True)]
     notes = {True: "", False: "; no {} it", None: "; no {} it in what was run"}
     told = [
-        f"{row.batch_size:,} ({row.smallest:,} to {row.largest:,}"
+        f"{row['batch_size']:,} ({study.interval_in_words(row)}"
         + notes[rise].format("rise before")
         + notes[fall].format("fall after")
-        + f") at rate {row.lr:g}"
-        for row, rise, fall in zip(curves.itertuples(), rises, falls, strict=True)
+        + f") at rate {row['lr']:g}"
+        for row, rise, fall in zip(curves.to_dict("records"), rises, falls, strict=True)
     ]
     listed = "; ".join(
         f"{arch} " + ", ".join(words for words, of in zip(told, curves["arch"], strict=True) if of == arch)
@@ -65,24 +65,43 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
     first, last = found.iloc[0], found.iloc[-1]
     curves = study.preferred(runs[runs["arch"].isin(first["networks"])])
     peaks = curves[curves["lr"] == first["lr"]].set_index("arch").loc[first["networks"]].reset_index()
-    together = bool(peaks["smallest"].max() <= peaks["largest"].min())
+    together, shared = _in_common(peaks)
     ours = (
         f"The curves of {_listed(first['networks'])} lie, on average over {len(first['batch_sizes'])} batch sizes, "
         + "; ".join(f"{_points(row)} apart at rate {row['lr']:g}" for _, row in found.iterrows())
         + f". From the lowest to the highest rate that is {summary.points(last, 'growth')}. At rate {first['lr']:g} "
         "the preferred batch sizes are "
         + ", ".join(
-            f"{row.arch} {row.batch_size:,} ({row.smallest:,} to {row.largest:,})" for row in peaks.itertuples()
+            f"{row['arch']} {row['batch_size']:,} ({study.interval_in_words(row)})" for row in peaks.to_dict("records")
         )
-        + f"; their intervals have {'a size' if together else 'no size'} in common."
+        + f"; {shared}."
     )
     reason = (
         "How far curves lie apart is the range of accuracies over the networks, mean over batch sizes, for the same "
-        "networks and sizes at every rate. Replicated needs a growth from the lowest to the highest rate whose "
-        "interval lies above zero, and preferred batch sizes at the lowest rate whose intervals have one in common."
+        "networks and sizes at every rate. An interval of the preferred batch size that reaches the smallest or "
+        "largest size that was run is open there and may hold any size beyond. Replicated needs a growth from the "
+        "lowest to the highest rate whose interval lies above zero, and preferred batch sizes at the lowest rate whose "
+        "intervals, none of them open, have a size in common. Not replicated: the growth's interval lies below zero, "
+        "and no size can be in common, open ends or not. Anything else is mixed."
     )
     spreads = sign(last["growth_low"], last["growth_high"])
     return _within_reach(outcome(spreads, together), ours, reason, lacking)
+
+
+def _in_common(peaks: pd.DataFrame) -> tuple[bool | None, str]:
+    """Return whether the intervals of preferred batch sizes share a size, None where open ones may, and say so."""
+    lows, highs = peaks.loc[~peaks["open_below"], "smallest"], peaks.loc[~peaks["open_above"], "largest"]
+    opened = peaks.loc[peaks["open_below"] | peaks["open_above"], "arch"]
+    if lows.max() > highs.min():  # never, where all are open to one side
+        return False, "their intervals have no size in common" + (", open ends or not" if len(opened) else "")
+    ends = {"smallest": lows.max(), "largest": highs.min(), "open_below": lows.empty, "open_above": highs.empty}
+    common = f"{lows.max():,}" if lows.max() == highs.min() else study.interval_in_words(ends)
+    if opened.empty:
+        return True, f"their intervals have a size in common ({common})"
+    return None, (
+        f"the best of {_listed(opened)} may lie beyond what was run, so that all may have a size in common ({common}) "
+        "or none"
+    )
 
 
 def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
