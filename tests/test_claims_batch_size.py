@@ -225,6 +225,14 @@ def test_g4_says_what_eight_workers_statistics_change(every_claim):
     assert "change the accuracy of smallnet-4 by -2.0 (batch 1,024)" in found.ours
 
 
+@pytest.mark.parametrize("name", ["G1", "G2", "G3"])
+def test_a_verdict_says_which_networks_have_one_seed(every_claim, name):
+    again = made_curve(SLOPE, lr=0.1, arch="resnet18", seed=1)
+    low = [made_curve(SLOPE, lr=0.01, arch=arch) for arch in SHALLOW + DEEP]
+    found = verdict(every_claim, name, *falling(SLOPE, CLIFF), *low, again)
+    assert "one seed: all cells of resnet34, resnet50, resnet101 and resnet152 and 8 of 16 of resnet18." in found.reason
+
+
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import xarray as xr
 from dolb import summary
 from dolb.claims.claim import Claim, Judge, outcome, sign
 from dolb.summary import batch_size as study
+from dolb.summary.coverage import listed, one_seed_in_words
 
 _TOO_FEW = f"No curve has at least {study.FEWEST_POINTS} batch sizes."
 
@@ -42,9 +43,9 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
     reason = (
         "A curve counts if both its ends lie below its best cell: the bootstrap interval of each difference must lie "
         f"above zero. It counts against the claim if one end does not though it reaches the claim's, batch {first:,} "
-        f"or {last:,}; otherwise it is open."
+        f"or {last:,}; otherwise it is open. {one_seed_in_words(study.judged_runs(ds))}"
     )
-    return outcome(*holds), ours, reason
+    return outcome(*holds), ours, reason.rstrip()
 
 
 def _reached(seen: pd.Series, far_enough: pd.Series) -> list[bool | None]:
@@ -67,7 +68,7 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
     peaks = curves[curves["lr"] == first["lr"]].set_index("arch").loc[first["networks"]].reset_index()
     together, shared = _in_common(peaks)
     ours = (
-        f"The curves of {_listed(first['networks'])} lie, on average over {len(first['batch_sizes'])} batch sizes, "
+        f"The curves of {listed(first['networks'])} lie, on average over {len(first['batch_sizes'])} batch sizes, "
         + "; ".join(f"{_points(row)} apart at rate {row['lr']:g}" for _, row in found.iterrows())
         + f". From the lowest to the highest rate that is {summary.points(last, 'growth')}. At rate {first['lr']:g} "
         "the preferred batch sizes are "
@@ -82,7 +83,8 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         "largest size that was run is open there and may hold any size beyond. Replicated needs a growth from the "
         "lowest to the highest rate whose interval lies above zero, and preferred batch sizes at the lowest rate whose "
         "intervals, none of them open, have a size in common. Not replicated: the growth's interval lies below zero, "
-        "and no size can be in common, open ends or not. Anything else is mixed."
+        "and no size can be in common, open ends or not. Anything else is mixed. "
+        + one_seed_in_words(runs[runs["arch"].isin(first["networks"]) & runs["lr"].isin(found["lr"])])
     )
     spreads = sign(last["growth_low"], last["growth_high"])
     return _within_reach(outcome(spreads, together), ours, reason, lacking)
@@ -99,7 +101,7 @@ def _in_common(peaks: pd.DataFrame) -> tuple[bool | None, str]:
     if opened.empty:
         return True, f"their intervals have a size in common ({common})"
     return None, (
-        f"the best of {_listed(opened)} may lie beyond what was run, so that all may have a size in common ({common}) "
+        f"the best of {listed(opened)} may lie beyond what was run, so that all may have a size in common ({common}) "
         "or none"
     )
 
@@ -132,7 +134,7 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
         "Suddenness is the largest share of the loss past the optimum that falls within one doubling of the batch, "
         "scaled so that a straight slope over the logarithm of the batch size has 0 and a cliff 1, however far the "
         "sizes reach past the optimum. Counted are curves that reach the largest batch. Replicated needs a difference "
-        "whose interval lies above zero."
+        "whose interval lies above zero. " + one_seed_in_words(runs.merge(counted[list(study.CURVE)]))
     )
     return _within_reach(outcome(sign(low, high)), ours, reason, lacking)
 
@@ -231,18 +233,13 @@ def _lacking(compared: Iterable[str], networks: Iterable[str], runs: pd.DataFram
     missing = [name for name in networks if name not in set(compared)]
     begun = [name for name in missing if name in set(runs["arch"])]
     absent = [name for name in missing if name not in begun]
-    told = [f"There are no curves of {_listed(absent)} yet."] if absent else []
-    return " ".join([*told, f"Those of {_listed(begun)} do not suffice to be compared."] if begun else told)
+    told = [f"There are no curves of {listed(absent)} yet."] if absent else []
+    return " ".join([*told, f"Those of {listed(begun)} do not suffice to be compared."] if begun else told)
 
 
 def _within_reach(found: str, ours: str, reason: str, lacking: str) -> tuple[str, str, str]:
     """Return the verdict, no more than mixed where networks of the claim lack."""
-    return ("mixed" if lacking else found), ours, f"{reason} {lacking}".rstrip()
-
-
-def _listed(names: Iterable[str]) -> str:
-    *before, last = names
-    return f"{', '.join(before)} and {last}" if before else last
+    return ("mixed" if lacking else found), ours, f"{reason.rstrip()} {lacking}".rstrip()
 
 
 def _count(things: list, word: str) -> str:
