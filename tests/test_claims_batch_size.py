@@ -170,11 +170,17 @@ def test_g3_counts_no_curve_that_ends_before_the_largest_batch_and_says_so(every
 def test_g3_says_where_a_curve_is_steepest_and_what_the_statistics_do_at_the_seam(every_claim):
     early = dict(zip(SIZES, [0.8, 0.5, 0.49, 0.48, 0.47, 0.46, 0.45, 0.44], strict=True))
     found = verdict(every_claim, "G3", *falling(SLOPE, early))
-    assert " 3 of the 5 curves fall most" in found.ours
-    assert "on the way to batch 256, where one worker's batch norm becomes that of eight; what of this" in found.ours
+    assert " 3 of the 5 curves (resnet101 at rate 0.1, resnet152 at rate 0.1 and resnet50 at rate 0.1)" in found.ours
+    assert (
+        "fall most on the way to batch 256, where one worker's batch norm becomes that of eight; what of this"
+        in found.ours
+    )
     one_worker = [made_run((0.78,) * 5, batch_size=256, lr=0.1, arch="resnet50", bn_workers=1)]
     found = verdict(every_claim, "G3", *falling(SLOPE, early), one_worker)
-    assert "changes the accuracy of resnet50 at batch 256 and rate 0.1 -28.0 points" in found.ours
+    assert "changes the accuracy of resnet50 at batch 256 and rate 0.1 by -28.0 points" in found.ours
+    assert found.ours.endswith("; with resnet101 and resnet152 it was not measured.")
+    others = [made_run((0.78,) * 5, batch_size=256, lr=0.1, arch=arch, bn_workers=1) for arch in DEEP[1:]]
+    assert "not measured" not in verdict(every_claim, "G3", *falling(SLOPE, early), one_worker, others).ours
 
 
 def test_g3_passes_over_draws_in_which_a_curve_has_no_fall_to_measure(every_claim, recwarn):

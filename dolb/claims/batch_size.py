@@ -146,19 +146,22 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
     there = found[(found["steepest"] < first) & (found["steepest"] * 2 >= first)]
     if there.empty:
         return ""
+    curves = listed(f"{arch} at rate {lr:g}" for arch, lr in zip(there["arch"], there["lr"], strict=True))
     told = (
-        f" {len(there)} of the {len(found)} curves fall most on the way to batch {first:,}, where one worker's batch "
-        "norm becomes that of eight"
+        f" {len(there)} of the {len(found)} curves ({curves}) fall most on the way to batch {first:,}, where one "
+        "worker's batch norm becomes that of eight"
     )
     cells = study.all_worker_cells(ds)
     cells = cells[cells["effect"].notna() & cells["arch"].isin(there["arch"])] if len(cells) else cells
     if cells.empty:
         return f"{told}; what of this the statistics do was not measured with these networks."
     effects = ", ".join(
-        f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} {summary.points(row, 'effect')}"
+        f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} by {summary.points(row, 'effect')}"
         for _, row in cells.iterrows()
     )
-    return f"{told}; that change alone, the batch held, changes the accuracy of {effects}."
+    told += f"; that change alone, the batch held, changes the accuracy of {effects}"
+    unknown = study.by_depth(set(there["arch"]) - set(cells["arch"]))
+    return f"{told}; with {listed(unknown)} it was not measured." if unknown else f"{told}."
 
 
 def _mean_draws(draws: Iterable[np.ndarray]) -> np.ndarray:
