@@ -86,6 +86,12 @@ def test_an_optimum_at_the_edge_of_what_was_run_has_a_shape_of_its_own():
     assert ">maybe below it<" not in svg(inside)
 
 
+def test_what_eight_workers_change_is_drawn_in_points_of_accuracy():
+    drawn = svg(CHARTS["workers"]())
+    assert "change with eight workers, points of accuracy" in drawn
+    assert ">+7.0<" in drawn  # seven workers more, a point each
+
+
 @pytest.mark.parametrize(("panel", "headers"), [("arch", ["resnet18", "resnet101"]), ("lr", ["rate 0.01", "rate 0.1"])])
 def test_panels_are_networks_or_rates(panel, headers):
     drawn = svg(figures.accuracy_by_batch_size(cells(*TWO), panel=panel))

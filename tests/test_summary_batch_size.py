@@ -223,4 +223,6 @@ def test_a_rest_dealt_to_many_workers_is_told_apart_from_shares_of_whole_batches
     assert set(shared[shared["change"] == study.SHARED]["batch_size"]) == {400}
     rests = study.dealt_rests(ds)
     assert rests[["bn_workers", "rest", "least"]].to_numpy().tolist() == [[1, 80, 80], [4, 80, 20], [64, 80, 1]]
-    assert "64 workers, 1 each or more: 30.0%" in study.dealt_in_words(rests)
+    assert "(1 worker: 80.0%; 4 workers, 20 each or more: 80.0%; 64 workers, 1 each or more: 30.0%)" in (
+        study.dealt_in_words(rests)
+    )

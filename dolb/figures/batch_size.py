@@ -252,16 +252,19 @@ def accuracy_by_workers(cells: pd.DataFrame, title: str = "") -> alt.HConcatChar
         base.mark_point(filled=True, size=55).encode(y=y, tooltip=tooltip),
     ).properties(width=226, height=260)
     differences = alt.Chart(cells).transform_filter("isValid(datum.effect)").encode(x=x)
-    change = alt.Y("effect:Q", title="change of accuracy with eight workers").axis(format="+.1%")
+    # A difference of shares is told in points: a percentage would be read as one of the accuracy.
+    points = {f"{name}_points": f"100 * datum.{name}" for name in ("effect", "effect_low", "effect_high")}
+    differences = differences.transform_calculate(**points)
+    change = alt.Y("effect_points:Q", title="change with eight workers, points of accuracy").axis(format="+.1f")
     about = [
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("effect:Q", title="change", format="+.2%"),
-        alt.Tooltip("effect_low:Q", title="interval from", format="+.2%"),
-        alt.Tooltip("effect_high:Q", title="interval to", format="+.2%"),
+        alt.Tooltip("effect_points:Q", title="change, points", format="+.2f"),
+        alt.Tooltip("effect_low_points:Q", title="interval from", format="+.2f"),
+        alt.Tooltip("effect_high_points:Q", title="interval to", format="+.2f"),
     ]
     right = alt.layer(
-        alt.Chart(pd.DataFrame({"effect": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="effect:Q"),
-        differences.mark_rule(strokeWidth=1.5).encode(y=alt.Y("effect_low:Q"), y2="effect_high:Q"),
+        alt.Chart(pd.DataFrame({"none": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="none:Q"),
+        differences.mark_rule(strokeWidth=1.5).encode(y=alt.Y("effect_low_points:Q"), y2="effect_high_points:Q"),
         differences.mark_point(filled=True, size=55, color="#000000").encode(y=change, tooltip=about),
     ).properties(width=226, height=260)
     return alt.hconcat(left, right, spacing=30, title=titled(title))

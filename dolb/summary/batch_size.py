@@ -240,7 +240,7 @@ def dealt_in_words(rests: pd.DataFrame) -> str:
         return "No batch that leaves a rest was run in shares."
     one = rests.iloc[0]
     cells = [
-        f"{row['bn_workers']} workers, {row['least']} each or more: "
+        (f"{row['bn_workers']} workers, {row['least']} each or more: " if row["bn_workers"] > 1 else "1 worker: ")
         + (f"{row['diverged']} of {row['n']} runs diverged" if row["diverged"] else f"{row['accuracy']:.1%}")
         for row in rests.to_dict("records")
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
+import xarray as xr
 
 from dolb import summary
-from dolb.summary.batch_size import CELL, by_depth
+from dolb.summary.batch_size import CELL, CURVE, by_depth
 
 
 def one_seed_in_words(runs: pd.DataFrame) -> str:
@@ -20,6 +22,30 @@ def one_seed_in_words(runs: pd.DataFrame) -> str:
     if not told:
         return ""
     return f"Intervals hold the test set's noise and not that between seeds where there is one seed: {listed(told)}."
+
+
+def lacking_in_words(asked: Iterable[Any], ds: xr.Dataset) -> str:
+    """Say which cells of the asked runs, configs of a recipe, have no run in ``ds``, and how many more seeds lack.
+
+    A cell is a network, rate and batch size, with batch norm over the shares of one worker or several.
+    """
+    names = [*CURVE, "bn_workers", "batch_size"]
+    grid = pd.DataFrame([{name: getattr(run, name) for name in (*names, "key")} for run in asked])
+    lacking = grid[~grid["key"].isin(ds["key"].to_numpy().astype(str))]
+    if lacking.empty:
+        return f"All {len(grid)} runs of the grid are here."
+    begun = pd.MultiIndex.from_arrays([ds[name].to_numpy() for name in names])
+    more = pd.MultiIndex.from_frame(lacking[names]).isin(begun)
+    told = f"Of the grid's {len(grid)} runs {len(lacking)} are not made yet."
+    cells = [
+        f"{arch} with batch {listed(f'{size:,}' for size in sizes.unique())} at rate {lr:g}, "
+        + ("one worker" if workers == 1 else f"{workers} workers")
+        for (arch, lr, workers), sizes in lacking[~more].groupby(names[:-1], sort=False)["batch_size"]
+    ]
+    told += f" Without any run: {'; '.join(cells)}." if cells else ""
+    seeds = lacking[more].groupby("arch", sort=False).size()
+    listing = listed(f"{count} of {arch}" for arch, count in seeds.items()) if len(seeds) else ""
+    return told + (f" Further seeds of cells that have a run: {listing}." if listing else "")
 
 
 def listed(names: Iterable[str]) -> str:
