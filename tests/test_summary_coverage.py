@@ -43,7 +43,7 @@ def test_a_grid_whose_runs_are_all_there_lacks_nothing():
 
 def test_a_cell_without_any_run_is_named():
     found = lacking(lambda run: run.lr == 0.5 and run.batch_size in (16, 64))
-    assert f"Of the grid's {len(GRID)} runs 4 are not made yet." in found
+    assert f"Of the grid's {len(GRID)} runs 4 are not here yet." in found
     assert found.endswith("Without any run: smallnet-4 with batch 16 and 64 at rate 0.5, one worker.")
 
 

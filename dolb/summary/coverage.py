@@ -36,7 +36,7 @@ def lacking_in_words(asked: Iterable[Any], ds: xr.Dataset) -> str:
         return f"All {len(grid)} runs of the grid are here."
     begun = pd.MultiIndex.from_arrays([ds[name].to_numpy() for name in names])
     more = pd.MultiIndex.from_frame(lacking[names]).isin(begun)
-    told = f"Of the grid's {len(grid)} runs {len(lacking)} are not made yet."
+    told = f"Of the grid's {len(grid)} runs {len(lacking)} are not here yet."
     cells = [
         f"{arch} with batch {listed(f'{size:,}' for size in sizes.unique())} at rate {lr:g}, "
         + ("one worker" if workers == 1 else f"{workers} workers")
