@@ -65,7 +65,12 @@ SCHEMA: dict[str, Variable] = {
             "images_per_second": ("float", "training throughput of this run, evaluation left out", "images/s"),
             "seconds": ("float", "wall-clock time of training and evaluation, set-up left out", "s"),
             "peak_memory_bytes": ("int", "peak memory: of the device per run, or of the process on a CPU", "bytes"),
-            "peak_host_memory_bytes": ("float", "peak host memory of the process so far; NaN: not recorded", "bytes"),
+            "peak_host_memory_bytes": (
+                "float",
+                "high-water mark of the host memory of the process that made the run, its other runs included; NaN: "
+                "not recorded",
+                "bytes",
+            ),
             "concurrent_runs": ("float", "runs on the device meanwhile, this one counted, mean over epochs"),
             "parameters": ("int", "trainable parameters of the network"),
             "training_examples": ("int", "examples in the training set after the subset was taken", "examples"),

@@ -80,6 +80,35 @@ def test_g2_is_mixed_where_only_one_half_holds(every_claim):
     assert verdict(every_claim, "G2", *depths(0.01, 0.05), *depths(0.1, 0.002)).outcome == "mixed"
 
 
+def begun_late(lr, apart, peak):
+    """The shallow peak at a size; the deep were run only from 1,024 up, and fall from there."""
+    for place, arch in enumerate(SHALLOW + DEEP):
+        x = np.abs(np.arange(len(SIZES)) - SIZES.index(peak if arch in SHALLOW else 1024))
+        curve = dict(zip(SIZES, 0.8 - apart * place - 0.03 * x, strict=True))
+        yield made_curve({size: curve[size] for size in curve if arch in SHALLOW or size >= 1024}, lr=lr, arch=arch)
+
+
+def test_g2_leaves_open_an_optimum_below_the_smallest_size_that_was_run(every_claim):
+    found = verdict(every_claim, "G2", *begun_late(0.01, 0.002, peak=256), *begun_late(0.1, 0.05, peak=256))
+    assert found.outcome == "mixed"
+    assert "resnet34 256 (256 to 256), resnet50 1,024 (1,024 or less)" in found.ours
+    assert "resnet50, resnet101 and resnet152 may lie beyond what was run" in found.ours
+    assert "all may have a size in common (256) or none" in found.ours
+
+
+def test_g2_finds_no_size_in_common_above_one_that_is_open_to_below(every_claim):
+    found = verdict(every_claim, "G2", *begun_late(0.01, 0.05, peak=4096), *begun_late(0.1, 0.002, peak=4096))
+    assert found.outcome == "not replicated"
+    assert "their intervals have no size in common, open ends or not" in found.ours
+
+
+def test_g2_leaves_it_open_where_every_network_does_best_at_the_smallest_size(every_claim):
+    curves = [made_curve(FALL, lr=lr, arch=arch) for lr in (0.01, 0.1) for arch in SHALLOW + DEEP]
+    found = verdict(every_claim, "G2", *curves)
+    assert "resnet152 16 (16 or less)" in found.ours
+    assert "may have a size in common (16 or less) or none" in found.ours
+
+
 def test_g2_is_no_more_than_mixed_while_depths_lack_and_says_which(every_claim):
     archs = ("resnet18", "resnet50", "resnet152")
     found = verdict(every_claim, "G2", *depths(0.01, 0.002, archs=archs), *depths(0.1, 0.05, archs=archs))
@@ -141,11 +170,17 @@ def test_g3_counts_no_curve_that_ends_before_the_largest_batch_and_says_so(every
 def test_g3_says_where_a_curve_is_steepest_and_what_the_statistics_do_at_the_seam(every_claim):
     early = dict(zip(SIZES, [0.8, 0.5, 0.49, 0.48, 0.47, 0.46, 0.45, 0.44], strict=True))
     found = verdict(every_claim, "G3", *falling(SLOPE, early))
-    assert " 3 of the 5 curves fall most" in found.ours
-    assert "on the way to batch 256, where one worker's batch norm becomes that of eight; what of this" in found.ours
+    assert " 3 of the 5 curves (resnet101 at rate 0.1, resnet152 at rate 0.1 and resnet50 at rate 0.1)" in found.ours
+    assert (
+        "fall most on the way to batch 256, where one worker's batch norm becomes that of eight; what of this"
+        in found.ours
+    )
     one_worker = [made_run((0.78,) * 5, batch_size=256, lr=0.1, arch="resnet50", bn_workers=1)]
     found = verdict(every_claim, "G3", *falling(SLOPE, early), one_worker)
-    assert "changes the accuracy of resnet50 at batch 256 and rate 0.1 -28.0 points" in found.ours
+    assert "changes the accuracy of resnet50 at batch 256 and rate 0.1 by -28.0 points" in found.ours
+    assert found.ours.endswith("; with resnet101 and resnet152 it was not measured.")
+    others = [made_run((0.78,) * 5, batch_size=256, lr=0.1, arch=arch, bn_workers=1) for arch in DEEP[1:]]
+    assert "not measured" not in verdict(every_claim, "G3", *falling(SLOPE, early), one_worker, others).ours
 
 
 def test_g3_passes_over_draws_in_which_a_curve_has_no_fall_to_measure(every_claim, recwarn):
@@ -194,6 +229,14 @@ def test_g4_says_what_eight_workers_statistics_change(every_claim):
     one_worker = [made_run((0.77,) * 5, batch_size=1024, lr=0.1, bn_workers=1)]
     found = verdict(every_claim, "G4", made_curve(PEAK, lr=0.1), one_worker)
     assert "change the accuracy of smallnet-4 by -2.0 (batch 1,024)" in found.ours
+
+
+@pytest.mark.parametrize("name", ["G1", "G2", "G3"])
+def test_a_verdict_says_which_networks_have_one_seed(every_claim, name):
+    again = made_curve(SLOPE, lr=0.1, arch="resnet18", seed=1)
+    low = [made_curve(SLOPE, lr=0.01, arch=arch) for arch in SHALLOW + DEEP]
+    found = verdict(every_claim, name, *falling(SLOPE, CLIFF), *low, again)
+    assert "one seed: all cells of resnet34, resnet50, resnet101 and resnet152 and 8 of 16 of resnet18." in found.reason
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------

@@ -75,6 +75,23 @@ def test_the_study_compiles_to_a_picture_and_holds_every_cell():
     assert len(rows(chart, "interval")) == len(found)
 
 
+def test_an_optimum_at_the_edge_of_what_was_run_has_a_shape_of_its_own():
+    falling = {size: 0.8 - 0.1 * place for place, size in enumerate(PEAK)}
+    inside = figures.preferred_batch_size(study.judged_curves(merged(*TWO)))
+    chart = figures.preferred_batch_size(
+        study.judged_curves(merged(*TWO, made_curve(falling, lr=0.001, arch="resnet18")))
+    )
+    assert [row["optimum"] for row in rows(chart, "optimum")] == ["maybe below it", *["inside what was run"] * 2]
+    assert ">maybe below it<" in svg(chart)
+    assert ">maybe below it<" not in svg(inside)
+
+
+def test_what_eight_workers_change_is_drawn_in_points_of_accuracy():
+    drawn = svg(CHARTS["workers"]())
+    assert "change with eight workers, points of accuracy" in drawn
+    assert ">+7.0<" in drawn  # seven workers more, a point each
+
+
 @pytest.mark.parametrize(("panel", "headers"), [("arch", ["resnet18", "resnet101"]), ("lr", ["rate 0.01", "rate 0.1"])])
 def test_panels_are_networks_or_rates(panel, headers):
     drawn = svg(figures.accuracy_by_batch_size(cells(*TWO), panel=panel))

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from dolb import recipes, results
+from dolb.summary import batch_size
 from dolb.training.config import RunConfig
 
 SLUGS = sorted(recipes.RECIPES)
@@ -184,6 +185,15 @@ def test_an_unknown_scale_is_answered_with_the_known_ones():
 def test_an_unknown_network_among_the_changes_is_refused():
     with pytest.raises(ValueError, match="did you mean 'resnet18'"):
         recipes.configs("batch-size", "paper", archs=["resnet-18"])
+
+
+def test_both_paths_are_compared_at_cells_of_the_study_past_the_best_size_of_their_rate(repo_root):
+    study = recipes.configs("batch-size", "paper", part="curve", archs=["resnet18"])
+    fast = recipes.configs("fidelity", "paper", part="fast", seeds=[0])
+    assert {replace(run, experiment="batch-size") for run in fast} <= set(study)
+    runs = batch_size.curve_runs(results.load(repo_root / "results" / "batch-size.nc"))
+    largest = batch_size.preferred(runs[runs["arch"] == "resnet18"]).set_index("lr")["largest"]
+    assert all(run.batch_size > largest[run.lr] and run.bn_workers == 8 for run in fast)
 
 
 def test_both_libraries_are_measured_alike():

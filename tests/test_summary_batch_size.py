@@ -30,6 +30,20 @@ def test_the_preferred_batch_size_comes_with_the_sizes_that_may_equal_it():
     assert row["falls"]
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "words"),
+    [
+        ({16: 0.5, 64: 0.7, 256: 0.8, 1024: 0.7, 4096: 0.5}, "256 to 256"),
+        ({16: 0.8, 64: 0.7, 256: 0.6, 1024: 0.5, 4096: 0.4}, "16 or less"),
+        ({16: 0.4, 64: 0.5, 256: 0.6, 1024: 0.7, 4096: 0.8}, "4,096 or more"),
+        ({16: 0.8, 64: 0.8, 256: 0.7, 1024: 0.7, 4096: 0.6}, "64 or less"),
+        ({16: 0.8, 64: 0.7, 256: 0.6, 1024: 0.7, 4096: 0.8}, "any size"),
+    ],
+)
+def test_the_interval_of_the_preferred_batch_size_is_open_where_it_reaches_an_end_of_what_was_run(accuracies, words):
+    assert study.interval_in_words(preferred(accuracies)) == words
+
+
 def test_seeds_that_disagree_widen_the_interval_of_the_preferred_batch_size():
     one, other = {64: 0.80, 128: 0.84, 256: 0.80}, {64: 0.86, 128: 0.83, 256: 0.76}
     row = study.preferred(runs(made_curve(one, seed=0), made_curve(other, seed=1))).iloc[0]
@@ -209,4 +223,6 @@ def test_a_rest_dealt_to_many_workers_is_told_apart_from_shares_of_whole_batches
     assert set(shared[shared["change"] == study.SHARED]["batch_size"]) == {400}
     rests = study.dealt_rests(ds)
     assert rests[["bn_workers", "rest", "least"]].to_numpy().tolist() == [[1, 80, 80], [4, 80, 20], [64, 80, 1]]
-    assert "64 workers, 1 each or more: 30.0%" in study.dealt_in_words(rests)
+    assert "(1 worker: 80.0%; 4 workers, 20 each or more: 80.0%; 64 workers, 1 each or more: 30.0%)" in (
+        study.dealt_in_words(rests)
+    )

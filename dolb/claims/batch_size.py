@@ -11,6 +11,7 @@ import xarray as xr
 from dolb import summary
 from dolb.claims.claim import Claim, Judge, outcome, sign
 from dolb.summary import batch_size as study
+from dolb.summary.coverage import listed, one_seed_in_words
 
 _TOO_FEW = f"No curve has at least {study.FEWEST_POINTS} batch sizes."
 
@@ -25,11 +26,11 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
     holds = [False if False in both else None if None in both else True for both in zip(rises, falls, strict=True)]
     notes = {True: "", False: "; no {} it", None: "; no {} it in what was run"}
     told = [
-        f"{row.batch_size:,} ({row.smallest:,} to {row.largest:,}"
+        f"{row['batch_size']:,} ({study.interval_in_words(row)}"
         + notes[rise].format("rise before")
         + notes[fall].format("fall after")
-        + f") at rate {row.lr:g}"
-        for row, rise, fall in zip(curves.itertuples(), rises, falls, strict=True)
+        + f") at rate {row['lr']:g}"
+        for row, rise, fall in zip(curves.to_dict("records"), rises, falls, strict=True)
     ]
     listed = "; ".join(
         f"{arch} " + ", ".join(words for words, of in zip(told, curves["arch"], strict=True) if of == arch)
@@ -42,9 +43,9 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
     reason = (
         "A curve counts if both its ends lie below its best cell: the bootstrap interval of each difference must lie "
         f"above zero. It counts against the claim if one end does not though it reaches the claim's, batch {first:,} "
-        f"or {last:,}; otherwise it is open."
+        f"or {last:,}; otherwise it is open. {one_seed_in_words(study.judged_runs(ds))}"
     )
-    return outcome(*holds), ours, reason
+    return outcome(*holds), ours, reason.rstrip()
 
 
 def _reached(seen: pd.Series, far_enough: pd.Series) -> list[bool | None]:
@@ -65,24 +66,44 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
     first, last = found.iloc[0], found.iloc[-1]
     curves = study.preferred(runs[runs["arch"].isin(first["networks"])])
     peaks = curves[curves["lr"] == first["lr"]].set_index("arch").loc[first["networks"]].reset_index()
-    together = bool(peaks["smallest"].max() <= peaks["largest"].min())
+    together, shared = _in_common(peaks)
     ours = (
-        f"The curves of {_listed(first['networks'])} lie, on average over {len(first['batch_sizes'])} batch sizes, "
+        f"The curves of {listed(first['networks'])} lie, on average over {len(first['batch_sizes'])} batch sizes, "
         + "; ".join(f"{_points(row)} apart at rate {row['lr']:g}" for _, row in found.iterrows())
         + f". From the lowest to the highest rate that is {summary.points(last, 'growth')}. At rate {first['lr']:g} "
         "the preferred batch sizes are "
         + ", ".join(
-            f"{row.arch} {row.batch_size:,} ({row.smallest:,} to {row.largest:,})" for row in peaks.itertuples()
+            f"{row['arch']} {row['batch_size']:,} ({study.interval_in_words(row)})" for row in peaks.to_dict("records")
         )
-        + f"; their intervals have {'a size' if together else 'no size'} in common."
+        + f"; {shared}."
     )
     reason = (
         "How far curves lie apart is the range of accuracies over the networks, mean over batch sizes, for the same "
-        "networks and sizes at every rate. Replicated needs a growth from the lowest to the highest rate whose "
-        "interval lies above zero, and preferred batch sizes at the lowest rate whose intervals have one in common."
+        "networks and sizes at every rate. An interval of the preferred batch size that reaches the smallest or "
+        "largest size that was run is open there and may hold any size beyond. Replicated needs a growth from the "
+        "lowest to the highest rate whose interval lies above zero, and preferred batch sizes at the lowest rate whose "
+        "intervals, none of them open, have a size in common. Not replicated: the growth's interval lies below zero, "
+        "and no size can be in common, open ends or not. Anything else is mixed. "
+        + one_seed_in_words(runs[runs["arch"].isin(first["networks"]) & runs["lr"].isin(found["lr"])])
     )
     spreads = sign(last["growth_low"], last["growth_high"])
     return _within_reach(outcome(spreads, together), ours, reason, lacking)
+
+
+def _in_common(peaks: pd.DataFrame) -> tuple[bool | None, str]:
+    """Return whether the intervals of preferred batch sizes share a size, None where open ones may, and say so."""
+    lows, highs = peaks.loc[~peaks["open_below"], "smallest"], peaks.loc[~peaks["open_above"], "largest"]
+    opened = peaks.loc[peaks["open_below"] | peaks["open_above"], "arch"]
+    if lows.max() > highs.min():  # never, where all are open to one side
+        return False, "their intervals have no size in common" + (", open ends or not" if len(opened) else "")
+    ends = {"smallest": lows.max(), "largest": highs.min(), "open_below": lows.empty, "open_above": highs.empty}
+    common = f"{lows.max():,}" if lows.max() == highs.min() else study.interval_in_words(ends)
+    if opened.empty:
+        return True, f"their intervals have a size in common ({common})"
+    return None, (
+        f"the best of {listed(opened)} may lie beyond what was run, so that all may have a size in common ({common}) "
+        "or none"
+    )
 
 
 def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -113,7 +134,7 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
         "Suddenness is the largest share of the loss past the optimum that falls within one doubling of the batch, "
         "scaled so that a straight slope over the logarithm of the batch size has 0 and a cliff 1, however far the "
         "sizes reach past the optimum. Counted are curves that reach the largest batch. Replicated needs a difference "
-        "whose interval lies above zero."
+        "whose interval lies above zero. " + one_seed_in_words(runs.merge(counted[list(study.CURVE)]))
     )
     return _within_reach(outcome(sign(low, high)), ours, reason, lacking)
 
@@ -125,19 +146,22 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
     there = found[(found["steepest"] < first) & (found["steepest"] * 2 >= first)]
     if there.empty:
         return ""
+    curves = listed(f"{arch} at rate {lr:g}" for arch, lr in zip(there["arch"], there["lr"], strict=True))
     told = (
-        f" {len(there)} of the {len(found)} curves fall most on the way to batch {first:,}, where one worker's batch "
-        "norm becomes that of eight"
+        f" {len(there)} of the {len(found)} curves ({curves}) fall most on the way to batch {first:,}, where one "
+        "worker's batch norm becomes that of eight"
     )
     cells = study.all_worker_cells(ds)
     cells = cells[cells["effect"].notna() & cells["arch"].isin(there["arch"])] if len(cells) else cells
     if cells.empty:
         return f"{told}; what of this the statistics do was not measured with these networks."
     effects = ", ".join(
-        f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} {summary.points(row, 'effect')}"
+        f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} by {summary.points(row, 'effect')}"
         for _, row in cells.iterrows()
     )
-    return f"{told}; that change alone, the batch held, changes the accuracy of {effects}."
+    told += f"; that change alone, the batch held, changes the accuracy of {effects}"
+    unknown = study.by_depth(set(there["arch"]) - set(cells["arch"]))
+    return f"{told}; with {listed(unknown)} it was not measured." if unknown else f"{told}."
 
 
 def _mean_draws(draws: Iterable[np.ndarray]) -> np.ndarray:
@@ -212,18 +236,13 @@ def _lacking(compared: Iterable[str], networks: Iterable[str], runs: pd.DataFram
     missing = [name for name in networks if name not in set(compared)]
     begun = [name for name in missing if name in set(runs["arch"])]
     absent = [name for name in missing if name not in begun]
-    told = [f"There are no curves of {_listed(absent)} yet."] if absent else []
-    return " ".join([*told, f"Those of {_listed(begun)} do not suffice to be compared."] if begun else told)
+    told = [f"There are no curves of {listed(absent)} yet."] if absent else []
+    return " ".join([*told, f"Those of {listed(begun)} do not suffice to be compared."] if begun else told)
 
 
 def _within_reach(found: str, ours: str, reason: str, lacking: str) -> tuple[str, str, str]:
     """Return the verdict, no more than mixed where networks of the claim lack."""
-    return ("mixed" if lacking else found), ours, f"{reason} {lacking}".rstrip()
-
-
-def _listed(names: Iterable[str]) -> str:
-    *before, last = names
-    return f"{', '.join(before)} and {last}" if before else last
+    return ("mixed" if lacking else found), ours, f"{reason.rstrip()} {lacking}".rstrip()
 
 
 def _count(things: list, word: str) -> str:

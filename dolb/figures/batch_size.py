@@ -24,6 +24,14 @@ from dolb.figures.style import (
 )
 
 COLUMNS = 2  # panels side by side, as many as a page of the book is wide
+# Where the best size lies, by whether its interval is open below and above.
+OPTIMA = {
+    (False, False): "inside what was run",
+    (True, False): "maybe below it",
+    (False, True): "maybe above it",
+    (True, True): "anywhere",
+}
+SHAPES = dict(zip(OPTIMA.values(), ("circle", "triangle-down", "triangle-up", "diamond"), strict=True))
 
 
 def accuracy_by_batch_size(
@@ -85,10 +93,14 @@ def accuracy_by_batch_size(
 def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
     """Draw the batch size of the highest accuracy by learning rate, with its interval: a line per network.
 
-    ``preferred`` has arch, lr, batch_size, smallest, largest, accuracy, measured_from, measured_to, fewest_seeds,
-    most_seeds. Networks are drawn a little beside one another, so that intervals at one rate can be told apart.
+    ``preferred`` has arch, lr, batch_size, smallest, largest, open_below, open_above, accuracy, measured_from,
+    measured_to, fewest_seeds, most_seeds. An interval that is open, for it reaches an end of what was run, has a
+    triangle that points there instead of a point. Networks are drawn a little beside one another, so that intervals
+    at one rate can be told apart.
     """
-    base, network, width = _by_rate(preferred)
+    ends = zip(preferred["open_below"], preferred["open_above"], strict=True)
+    table = preferred.assign(optimum=[OPTIMA[bool(below), bool(above)] for below, above in ends])
+    base, network, width = _by_rate(table)
     sizes = sorted({*preferred["smallest"], *preferred["largest"], *preferred["batch_size"]})
     y = alt.Y("batch_size:Q", title="preferred batch size").scale(type="log", base=2, padding=12).axis(
         values=sizes, format="d", grid=True, gridOpacity=0.4
@@ -99,17 +111,22 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequenc
         alt.Tooltip("batch_size:Q", title="preferred batch size", format=","),
         alt.Tooltip("smallest:Q", title="interval from", format=","),
         alt.Tooltip("largest:Q", title="interval to", format=","),
+        alt.Tooltip("optimum:N", title="the best size lies"),
         alt.Tooltip("accuracy:Q", title="accuracy there", format=".2%"),
         alt.Tooltip("fewest_seeds:Q", title="seeds of a cell, fewest"),
         alt.Tooltip("most_seeds:Q", title="seeds of a cell, most"),
         alt.Tooltip("measured_from:Q", title="smallest measured", format=","),
         alt.Tooltip("measured_to:Q", title="largest measured", format=","),
     ]
+    kinds = [kind for kind in OPTIMA.values() if kind in set(table["optimum"])]
+    shape = alt.Shape("optimum:N", title="the best size lies", legend=alt.Legend(orient="bottom"), sort=kinds).scale(
+        domain=kinds, range=[SHAPES[kind] for kind in kinds]
+    )
     bars = base.mark_rule(strokeWidth=5, strokeOpacity=0.35, strokeCap="round")
     return alt.layer(
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
-        base.mark_point(filled=True, size=80).encode(y=y, tooltip=tooltip),
+        base.mark_point(filled=True, size=80).encode(y=y, shape=shape, tooltip=tooltip),
     ).properties(width=width, height=260, title=titled(title, said))
 
 
@@ -235,16 +252,19 @@ def accuracy_by_workers(cells: pd.DataFrame, title: str = "") -> alt.HConcatChar
         base.mark_point(filled=True, size=55).encode(y=y, tooltip=tooltip),
     ).properties(width=226, height=260)
     differences = alt.Chart(cells).transform_filter("isValid(datum.effect)").encode(x=x)
-    change = alt.Y("effect:Q", title="change of accuracy with eight workers").axis(format="+.1%")
+    # A difference of shares is told in points: a percentage would be read as one of the accuracy.
+    points = {f"{name}_points": f"100 * datum.{name}" for name in ("effect", "effect_low", "effect_high")}
+    differences = differences.transform_calculate(**points)
+    change = alt.Y("effect_points:Q", title="change with eight workers, points of accuracy").axis(format="+.1f")
     about = [
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("effect:Q", title="change", format="+.2%"),
-        alt.Tooltip("effect_low:Q", title="interval from", format="+.2%"),
-        alt.Tooltip("effect_high:Q", title="interval to", format="+.2%"),
+        alt.Tooltip("effect_points:Q", title="change, points", format="+.2f"),
+        alt.Tooltip("effect_low_points:Q", title="interval from", format="+.2f"),
+        alt.Tooltip("effect_high_points:Q", title="interval to", format="+.2f"),
     ]
     right = alt.layer(
-        alt.Chart(pd.DataFrame({"effect": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="effect:Q"),
-        differences.mark_rule(strokeWidth=1.5).encode(y=alt.Y("effect_low:Q"), y2="effect_high:Q"),
+        alt.Chart(pd.DataFrame({"none": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="none:Q"),
+        differences.mark_rule(strokeWidth=1.5).encode(y=alt.Y("effect_low_points:Q"), y2="effect_high_points:Q"),
         differences.mark_point(filled=True, size=55, color="#000000").encode(y=change, tooltip=about),
     ).properties(width=226, height=260)
     return alt.hconcat(left, right, spacing=30, title=titled(title))

@@ -8,7 +8,8 @@ from typing import Any
 from dolb.recipes.batch_sizes import MOMENTUM, WEIGHT_DECAY, WORKERS
 from dolb.training.config import RunConfig
 
-# Two cells of the batch-size study: near the best of their rates, where there is most to lose.
+# Two cells of the batch-size study: large batches at two rates, past the best size of either, where bf16 and the
+# statistics of eight workers are both at work.
 _CELLS = {"paper": ((2048, 0.03), (8192, 0.1)), "demo": ((64, 0.1),)}
 _SEEDS = {"paper": range(10), "demo": range(2)}
 PRECISIONS = {"plain": "fp32", "fast": "bf16"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,23 +53,28 @@ def judged_runs(ds: xr.Dataset) -> pd.DataFrame:
 def preferred(runs: pd.DataFrame) -> pd.DataFrame:
     """Return, for each curve, the batch size of the highest accuracy with its bootstrap interval.
 
-    ``smallest`` to ``largest`` spans 95% of the draws' best sizes. ``rise`` and ``fall`` are what is lost at the ends
-    of the curve against the best; ``rises`` and ``falls`` say whether the interval of that loss lies above zero.
+    ``smallest`` to ``largest`` spans 95% of the draws' best sizes. Where that reaches the first or last size that was
+    run it is open: ``open_below``, ``open_above``; a size beyond may do as well or better. ``rise`` and ``fall`` are
+    what is lost at the ends of the curve against the best; ``rises`` and ``falls`` say whether the interval of that
+    loss lies above zero.
     """
-    columns = [*CELL, "smallest", "largest", "accuracy", "rise", "fall", "rises", "falls", "measured_from"]
-    columns += ["measured_to", "points", "fewest_seeds", "most_seeds"]
+    columns = [*CELL, "smallest", "largest", "open_below", "open_above", "accuracy", "rise", "fall", "rises", "falls"]
+    columns += ["measured_from", "measured_to", "points", "fewest_seeds", "most_seeds"]
     rows = []
     for values, curve, draws in _curves(runs):
         accuracy, sizes = curve["accuracy"].to_numpy(), curve["batch_size"].to_numpy()
         best = int(accuracy.argmax())
-        smallest, largest = summary.size_interval(sizes[draws.argmax(axis=1)])
+        ends = summary.size_interval(sizes[draws.argmax(axis=1)])
+        smallest, largest = min(*ends, int(sizes[best])), max(*ends, int(sizes[best]))
         lost = [summary.interval(draws[:, best] - draws[:, end])[0] for end in (0, -1)]
         rows.append(
             {
                 **values,
                 "batch_size": int(sizes[best]),
-                "smallest": min(smallest, int(sizes[best])),
-                "largest": max(largest, int(sizes[best])),
+                "smallest": smallest,
+                "largest": largest,
+                "open_below": smallest == int(sizes[0]),
+                "open_above": largest == int(sizes[-1]),
                 "accuracy": float(accuracy[best]),
                 "rise": float(accuracy[best] - accuracy[0]),
                 "fall": float(accuracy[best] - accuracy[-1]),
@@ -82,6 +88,15 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=columns)
+
+
+def interval_in_words(row: Any) -> str:
+    """Say the interval of a row of `preferred`; one that is open has no first or no last size."""
+    if row["open_below"] and row["open_above"]:
+        return "any size"
+    if row["open_below"]:
+        return f"{row['largest']:,} or less"
+    return f"{row['smallest']:,} or more" if row["open_above"] else f"{row['smallest']:,} to {row['largest']:,}"
 
 
 def judged_curves(ds: xr.Dataset) -> pd.DataFrame:
@@ -225,7 +240,7 @@ def dealt_in_words(rests: pd.DataFrame) -> str:
         return "No batch that leaves a rest was run in shares."
     one = rests.iloc[0]
     cells = [
-        f"{row['bn_workers']} workers, {row['least']} each or more: "
+        (f"{row['bn_workers']} workers, {row['least']} each or more: " if row["bn_workers"] > 1 else "1 worker: ")
         + (f"{row['diverged']} of {row['n']} runs diverged" if row["diverged"] else f"{row['accuracy']:.1%}")
         for row in rests.to_dict("records")
     ]

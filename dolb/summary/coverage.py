@@ -1,0 +1,54 @@
+"""What of the batch-size study was run: where there is one seed alone, and what lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from dolb import summary
+from dolb.summary.batch_size import CELL, CURVE, by_depth
+
+
+def one_seed_in_words(runs: pd.DataFrame) -> str:
+    """Say which networks have one seed to a cell, so that intervals hold nothing of another's; empty where none has."""
+    alone = summary.over_seeds(runs, CELL).groupby("arch")["n"].agg(one=lambda n: (n == 1).sum(), cells="size")
+    whole = [arch for arch in by_depth(alone.index) if alone.loc[arch, "one"] == alone.loc[arch, "cells"]]
+    part = [arch for arch in by_depth(alone.index) if arch not in whole and alone.loc[arch, "one"]]
+    told = [f"all cells of {listed(whole)}"] if whole else []
+    told += [f"{alone.loc[arch, 'one']} of {alone.loc[arch, 'cells']} of {arch}" for arch in part]
+    if not told:
+        return ""
+    return f"Intervals hold the test set's noise and not that between seeds where there is one seed: {listed(told)}."
+
+
+def lacking_in_words(asked: Iterable[Any], ds: xr.Dataset) -> str:
+    """Say which cells of the asked runs, configs of a recipe, have no run in ``ds``, and how many more seeds lack.
+
+    A cell is a network, rate and batch size, with batch norm over the shares of one worker or several.
+    """
+    names = [*CURVE, "bn_workers", "batch_size"]
+    grid = pd.DataFrame([{name: getattr(run, name) for name in (*names, "key")} for run in asked])
+    lacking = grid[~grid["key"].isin(ds["key"].to_numpy().astype(str))]
+    if lacking.empty:
+        return f"All {len(grid)} runs of the grid are here."
+    begun = pd.MultiIndex.from_arrays([ds[name].to_numpy() for name in names])
+    more = pd.MultiIndex.from_frame(lacking[names]).isin(begun)
+    told = f"Of the grid's {len(grid)} runs {len(lacking)} are not here yet."
+    cells = [
+        f"{arch} with batch {listed(f'{size:,}' for size in sizes.unique())} at rate {lr:g}, "
+        + ("one worker" if workers == 1 else f"{workers} workers")
+        for (arch, lr, workers), sizes in lacking[~more].groupby(names[:-1], sort=False)["batch_size"]
+    ]
+    told += f" Without any run: {'; '.join(cells)}." if cells else ""
+    seeds = lacking[more].groupby("arch", sort=False).size()
+    listing = listed(f"{count} of {arch}" for arch, count in seeds.items()) if len(seeds) else ""
+    return told + (f" Further seeds of cells that have a run: {listing}." if listing else "")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the names as a sentence lists them, with `and` before the last."""
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last

@@ -1,0 +1,64 @@
+"""What of the study was run is said: which cells have one seed, and which have none."""
+
+from itertools import chain
+
+from made_runs import made_curve, made_study
+
+from dolb import recipes, results, summary
+from dolb.summary import coverage
+
+SIZES = {64: 0.7, 256: 0.8, 1024: 0.7}
+
+
+def said(*curves):
+    return coverage.one_seed_in_words(summary.final_accuracy(results.merge(chain(*curves))))
+
+
+def test_networks_of_one_seed_are_named_and_their_intervals_said_to_hold_no_other():
+    found = said(*(made_curve(SIZES, arch=arch) for arch in ("resnet152", "resnet34")))
+    assert found.startswith("Intervals hold the test set's noise and not that between seeds")
+    assert found.endswith("one seed: all cells of resnet34 and resnet152.")
+
+
+def test_cells_of_one_seed_are_counted_where_a_network_has_others_too():
+    more = made_curve({256: 0.8, 1024: 0.7}, arch="resnet18", seed=1)
+    found = said(made_curve(SIZES, arch="resnet18"), more, made_curve(SIZES, arch="resnet50"))
+    assert found.endswith("one seed: all cells of resnet50 and 1 of 3 of resnet18.")
+
+
+def test_nothing_is_said_of_seeds_where_every_cell_has_several():
+    assert said(made_curve(SIZES, seed=0), made_curve(SIZES, seed=1)) == ""
+
+
+GRID = recipes.configs("batch-size", "demo", archs=["smallnet-4"], lrs=[0.1, 0.5], seeds=[0, 1], epochs=5)
+
+
+def lacking(without):
+    return coverage.lacking_in_words(GRID, made_study(lambda _: 0.5, [run for run in GRID if not without(run)]))
+
+
+def test_a_grid_whose_runs_are_all_there_lacks_nothing():
+    assert lacking(lambda run: False) == f"All {len(GRID)} runs of the grid are here."
+
+
+def test_a_cell_without_any_run_is_named():
+    found = lacking(lambda run: run.lr == 0.5 and run.batch_size in (16, 64))
+    assert f"Of the grid's {len(GRID)} runs 4 are not here yet." in found
+    assert found.endswith("Without any run: smallnet-4 with batch 16 and 64 at rate 0.5, one worker.")
+
+
+def test_a_further_seed_of_a_cell_that_has_a_run_is_no_cell_that_lacks():
+    found = lacking(lambda run: run.seed == 1 and run.lr == 0.5 and run.bn_workers == 1)
+    assert "Without any run" not in found
+    assert found.endswith("Further seeds of cells that have a run: 2 of smallnet-4.")
+
+
+def test_a_cell_is_told_from_one_with_other_statistics():
+    """At rate 0.1 batch 256 is run with eight workers' statistics, with one worker's, and in other shares."""
+    found = lacking(lambda run: (run.batch_size, run.lr, run.bn_workers) == (256, 0.1, 8))
+    assert found.endswith("Without any run: smallnet-4 with batch 256 at rate 0.1, 8 workers.")
+
+
+def test_runs_that_no_recipe_lists_are_passed_over():
+    more = recipes.configs("batch-size", "demo", archs=["smallnet-4"], seeds=[7], epochs=5)
+    assert coverage.lacking_in_words(GRID, made_study(lambda _: 0.5, [*GRID, *more])).startswith("All ")
