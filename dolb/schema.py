@@ -67,6 +67,7 @@ SCHEMA: dict[str, Variable] = {
             "peak_memory_bytes": ("int", "peak memory: of the device per run, or of the process on a CPU", "bytes"),
             "peak_host_memory_bytes": ("float", "peak host memory of the process so far; NaN: not recorded", "bytes"),
             "concurrent_runs": ("float", "runs on the device meanwhile, this one counted, mean over epochs"),
+            "device_share": ("float", "part of the device it had, by packing, mean over epochs; NaN: not recorded"),
             "parameters": ("int", "trainable parameters of the network"),
             "training_examples": ("int", "examples in the training set after the subset was taken", "examples"),
             "test_examples": ("int", "examples in the test set", "examples"),
@@ -298,7 +299,7 @@ SCHEMA: dict[str, Variable] = {
 NUMBERED = ("epoch", "worker", "step", "alpha", "beta")
 
 # Recorded only from some version on: a file without them is valid.
-OPTIONAL = ("peak_host_memory_bytes",)
+OPTIONAL = ("peak_host_memory_bytes", "device_share")
 
 _PROVENANCE = ("dolb_version", "commit", "torch_version", "device", "source")
 
