@@ -29,6 +29,16 @@ def runs(*rows):
     return summary.final_accuracy(results.merge(made))
 
 
+def test_device_seconds_are_by_the_recorded_part_and_else_by_the_number_of_runs():
+    made = [made_run(seed=seed).assign(seconds=("run", [40.0]), concurrent_runs=("run", [5.0])) for seed in (1, 2)]
+    old, new = made[0], made[1].assign(device_share=("run", [0.5]))
+    both = results.merge([old, new])
+    assert results.device_seconds(old).item() == 40 / 5
+    assert results.device_seconds(both).to_numpy().tolist() == [40 / 5, 40 * 0.5]
+    assert summary.final_accuracy(both)["device_seconds"].tolist() == [8.0, 20.0]
+    assert results.provenance_of(both)["device time"].startswith("28 s ")
+
+
 def test_a_price_is_the_median_share_of_the_device():
     frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 24.0, 2.0), ("resnet18", 64, 300.0, 1.0))
     cells = summary.over_seeds(frame, ["arch", "lr", "batch_size"])
