@@ -98,6 +98,7 @@ SCHEMA: dict[str, Variable] = {
             "benchmark": ("text", "what is timed, such as `training step`"),
             "program": ("text", "which implementation was timed"),
             "repeat": ("int", "number of the repetition, from 0"),
+            "measured_at": ("text", "when it was timed, UTC; programs with one time took turns in one process"),
             "step_seconds": ("float", "wall-clock time of one step, median over the steps of the repetition", "s"),
             "runs_at_once": (
                 "int",
