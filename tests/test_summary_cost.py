@@ -7,6 +7,7 @@ from made_runs import made_run
 
 from dolb import results, summary
 from dolb.summary import cost
+from dolb.training import gpu_programs, run
 
 CELLS = pd.DataFrame(
     {
@@ -43,6 +44,47 @@ def test_a_price_is_the_median_share_of_the_device():
     frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 24.0, 2.0), ("resnet18", 64, 300.0, 1.0))
     cells = summary.over_seeds(frame, ["arch", "lr", "batch_size"])
     assert cost.priced(cells, frame)["run_seconds"].tolist() == [12.0]
+
+
+SPEEDS = pd.DataFrame({"arch": "resnet18", "batch_size": [64, 256], "images_per_second": [1000.0, 4000.0]})
+# Of a made run: epochs, training examples, and test examples as a third of a training step each, at the speed of 256,
+# which comes nearest to the batch of evaluation.
+TRAINED, EVALUATED = 2 * 50_000, 2 * 10_000 / 3 / 4000
+
+
+def test_a_price_is_the_benchmark_s_between_benchmarked_sizes_and_the_runs_own_elsewhere():
+    frame = runs(*(("resnet18", size, 40.0, 4.0) for size in (32, 64, 128, 256, 512)), ("resnet34", 64, 50.0, 1.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
+    prices = cells.set_index(["arch", "batch_size"])
+    for size, speed in ((64, 1000), (128, 2000), (256, 4000)):  # 128 is halfway on both logarithmic scales
+        assert prices.loc[("resnet18", size), "run_seconds"] == pytest.approx(TRAINED / speed + EVALUATED)
+    by_runs = prices[prices["priced_by"] == "runs"]["run_seconds"].to_dict()
+    assert by_runs == {("resnet18", 32): 10.0, ("resnet18", 512): 10.0, ("resnet34", 64): 50.0}
+    assert set(cost.priced(cells[["arch", "batch_size"]], frame)["priced_by"]) == {"runs"}
+
+
+def test_one_benchmarked_size_prices_that_size_alone():
+    frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 128, 40.0, 4.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS[:1])
+    assert dict(zip(cells["batch_size"], cells["priced_by"], strict=True)) == {64: "benchmark", 128: "runs"}
+
+
+def test_evaluation_is_in_the_engine_s_batches():
+    assert cost.EVAL_BATCH == run.EVAL_BATCH
+
+
+def test_the_engine_s_speed_is_that_of_its_fullest_pack(repo_root):
+    benchmarks = results.load(repo_root / "results" / "benchmarks.nc")
+    table = benchmarks.to_dataframe().query("benchmark == @gpu_programs.BENCHMARK")
+    ours = table[table["program"].str.startswith(gpu_programs.ENGINE)]
+    device = ours["device"].iloc[0]
+    found = cost.engine_speeds(benchmarks, device).set_index(["arch", "batch_size"])["images_per_second"].to_dict()
+    cells = dict(list(ours[ours["device"] == device].groupby(["arch", "batch_size"])))
+    assert set(found) == set(cells)
+    for cell, packs in cells.items():
+        fullest = packs[packs["runs_at_once"] == packs["runs_at_once"].max()]
+        assert found[cell] == fullest["images_per_second"].median()
+    assert cost.engine_speeds(benchmarks, "no such device").empty
 
 
 def test_unevenness_is_the_widest_range_of_one_batch_size():
