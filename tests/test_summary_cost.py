@@ -69,6 +69,34 @@ def test_one_benchmarked_size_prices_that_size_alone():
     assert dict(zip(cells["batch_size"], cells["priced_by"], strict=True)) == {64: "benchmark", 128: "runs"}
 
 
+def test_the_page_says_which_points_have_which_price():
+    shared = (("resnet18", 512, 40.0, 4.0), ("resnet18", 512, 44.0, 4.0))
+    frame = runs(("resnet18", 64, 1.0, 1.0), *shared, ("resnet34", 64, 50.0, 1.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
+    words = cost.pricing_in_words(cells, frame)
+    assert words.startswith("1 of 3 points are priced by the benchmark")
+    assert "2 of 3 points are priced by the runs themselves" in words
+    assert "For 1 of these points runs shared the device with others; where unlike runs shared it" in words
+    assert "differ by up to 10%" in words  # of 10 and 11 seconds, and their median is 10.5
+
+
+def test_where_every_price_is_the_benchmark_s_no_word_is_said_of_sharing():
+    frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 80.0, 4.0))
+    cells = summary.over_seeds(frame, ["arch", "lr", "batch_size"])
+    words = cost.pricing_in_words(cost.priced(cells, frame, SPEEDS), frame)
+    assert "1 of 1 points are priced by the benchmark" in words
+    assert "shared" not in words
+    assert "differ" not in words
+
+
+def test_runs_that_had_the_device_alone_are_not_said_to_have_shared_it():
+    frame = runs(("resnet34", 64, 50.0, 1.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
+    assert cost.pricing_in_words(cells, frame) == (
+        "1 of 1 points are priced by the runs themselves, by the median over those of the network and batch size."
+    )
+
+
 def test_evaluation_is_in_the_engine_s_batches():
     assert cost.EVAL_BATCH == run.EVAL_BATCH
 
@@ -116,6 +144,7 @@ def test_device_time_is_by_cell_and_in_all():
     )
     assert times["runs"].tolist() == [2, 1]
     assert times["run_seconds"].tolist() == [12.0, 60.0]
+    assert times["seconds"].tolist() == [10 + 14, 60]
     total = cost.in_all(times)
     assert total["minutes"] == pytest.approx((10 + 14 + 60) / 60)
     assert total["known_runs"] == 0

@@ -39,6 +39,39 @@ def unevenness(runs: pd.DataFrame) -> float:
     return float(((seconds.max() - seconds.min()) / seconds.median()).max())
 
 
+def pricing_in_words(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Say how many cells of `priced` have their price from the benchmark and how many from runs, and what to expect."""
+    by_runs = cells[cells["priced_by"] == "runs"]
+    said = []
+    if len(by_runs) < len(cells):
+        said.append(
+            f"{len(cells) - len(by_runs):,} of {len(cells):,} points are priced by the benchmark: the images of a run "
+            "at the speed of the engine with as many like runs at once as suit the device, and evaluations counted as "
+            "forward passes. Speeds between benchmarked batch sizes are interpolated."
+        )
+    if by_runs.empty:
+        return " ".join(said)
+    own = runs.merge(by_runs[list(SIZE)].drop_duplicates(), on=list(SIZE))
+    said.append(
+        f"{len(by_runs):,} of {len(cells):,} points are priced by the runs themselves, by the median over those of the "
+        "network and batch size."
+    )
+    shared = own.loc[own["concurrent_runs"] > 1, list(SIZE)].drop_duplicates()
+    if len(shared):
+        points = len(by_runs.merge(shared, on=list(SIZE)))
+        said.append(
+            f"For {'all' if points == len(by_runs) else f'{points:,}'} of these points runs shared the device with others; "
+            "where unlike runs shared it, the price may be off, because a run's part of the device is then an estimate."
+        )
+    if uneven := unevenness(own):
+        said.append(
+            "Who else had the device, and which version of the engine, differs from run to run: among points priced by "
+            f"runs the times of one batch size differ by up to {uneven:.0%}, and smaller differences between batch "
+            "sizes mean nothing there."
+        )
+    return " ".join(said)
+
+
 def _prices(runs: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
     """Return a row per network and batch size, with ``run_seconds`` and ``priced_by``."""
     training = runs["training_examples"] / _speeds(speeds, runs["arch"], runs["batch_size"])
@@ -64,16 +97,20 @@ def pareto(cells: pd.DataFrame) -> pd.DataFrame:
     return best.sort_values("arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True)
 
 
-def device_time(runs: pd.DataFrame, eager: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return, for each network and batch size, the runs made, the device seconds of one (median) and of all.
+def device_time(
+    runs: pd.DataFrame, eager: pd.DataFrame | None = None, speeds: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return, for each network and batch size, the runs made, the price of one as `priced` has it, and all their time.
+
+    The last, ``seconds``, is what the runs were charged: their parts of the device, which sum up to the time it was
+    busy.
 
     With ``eager``, the speeds of a plain eager loop on the same device, also what the same training would have taken
     at that speed, evaluation left out; where they do not reach a size, ``eager_seconds`` is nan.
     """
     grouped = runs.groupby(list(SIZE), sort=True)
-    table = grouped.agg(
-        runs=("device_seconds", "size"), run_seconds=("device_seconds", "median"), seconds=("device_seconds", "sum")
-    ).reset_index()
+    table = grouped.agg(runs=("device_seconds", "size"), seconds=("device_seconds", "sum")).reset_index()
+    table = table.merge(_prices(runs, speeds), on=list(SIZE))
     images = grouped[["epochs", "training_examples"]].apply(lambda rows: rows.prod(axis=1).sum()).to_numpy()
     return table.assign(eager_seconds=images / _speeds(eager, table["arch"], table["batch_size"]))
 
