@@ -164,6 +164,20 @@ def test_eager_time_is_the_images_over_the_speed_between_benchmarked_sizes():
     assert "these runs would take" in cost.eager_in_words(cost.in_all(times.loc[[64]].reset_index()))
 
 
+def test_a_run_that_diverged_counts_with_the_epochs_it_did():
+    whole, broken = (0.5,) * 4, (0.5, 0.1, np.nan, np.nan)
+    made = [made_run(whole), made_run(broken, seed=1, diverged=True)]
+    frame = summary.final_accuracy(results.merge(made)).assign(device_seconds=[8.0, 2.0])
+    assert frame["epochs_done"].tolist() == [4, 2]
+    eager = pd.DataFrame({"arch": frame["arch"][:1], "batch_size": frame["batch_size"][:1], "images_per_second": 100.0})
+    times = cost.device_time(frame, eager).iloc[0]
+    assert times["seconds"] == 8 + 2
+    assert times["eager_seconds"] == pytest.approx((4 + 2) * 50_000 / 100)
+    assert times["eager_run_seconds"] == pytest.approx(4 * 50_000 / 100)
+    assert times["run_seconds"] == (8 + 2 * 4 / 2) / 2  # the median of two: one of four epochs, one as if it had them
+    assert cost.unevenness(frame) == pytest.approx((8 - 4) / 6)
+
+
 def test_eager_speeds_are_those_of_one_program_on_one_device(repo_root):
     benchmarks = results.load(repo_root / "results" / "benchmarks.nc")
     timed = benchmarks.to_dataframe().query("program == 'stock torch'")

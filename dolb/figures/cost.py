@@ -99,12 +99,11 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
 def seconds_by_batch_size(times: pd.DataFrame, title: str = "") -> Panel:
     """Draw the device time of one run by batch size, a line per network.
 
-    ``times`` has arch, batch_size, runs, run_seconds, priced_by, seconds, eager_seconds; a time at eager speed that is
-    known is drawn as a hollow point.
+    ``times`` has arch, batch_size, runs, run_seconds, priced_by, seconds, eager_run_seconds; a time at eager speed that
+    is known is drawn as a hollow point.
     """
     network = alt.selection_point(fields=["arch"], bind="legend")
-    table = times.assign(eager_run_seconds=times["eager_seconds"] / times["runs"])
-    base = alt.Chart(table).encode(
+    base = alt.Chart(times).encode(
         x=batch_size_axis(times["batch_size"]), color=network_colour(times["arch"]), opacity=picked(network)
     )
     y = (

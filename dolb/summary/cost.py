@@ -27,15 +27,16 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame, speeds: pd.DataFrame | None 
     evaluation after every epoch, which was not timed: forward passes alone, at the speed of the benchmarked size that
     comes nearest to the batch of evaluation. For CIFAR-10 this adds a fifteenth at most; setting up is left out.
 
-    Elsewhere it is the median over all runs of that size, evaluation included, and ``priced_by`` is "runs". The rate
-    and the seed change nothing about the time of a step, but what else had the device meanwhile does.
+    Elsewhere it is the median over all runs of that size, evaluation included, and ``priced_by`` is "runs"; one that
+    diverged counts with the time that all its epochs would have taken. The rate and the seed change nothing about the
+    time of a step, but what else had the device meanwhile does.
     """
     return cells.merge(_prices(runs, speeds), on=list(SIZE))
 
 
 def unevenness(runs: pd.DataFrame) -> float:
     """Return by how much the device times of one network and batch size differ, at most, as a share of their median."""
-    seconds = runs.groupby(list(SIZE))["device_seconds"]
+    seconds = _whole(runs).groupby([runs[name] for name in SIZE])
     return float(((seconds.max() - seconds.min()) / seconds.median()).max())
 
 
@@ -59,8 +60,9 @@ def pricing_in_words(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     shared = own.loc[own["concurrent_runs"] > 1, list(SIZE)].drop_duplicates()
     if len(shared):
         points = len(by_runs.merge(shared, on=list(SIZE)))
+        which = "all" if points == len(by_runs) else f"{points:,}"
         said.append(
-            f"For {'all' if points == len(by_runs) else f'{points:,}'} of these points runs shared the device with others; "
+            f"For {which} of these points runs shared the device with others; "
             "where unlike runs shared it, the price may be off, because a run's part of the device is then an estimate."
         )
     if uneven := unevenness(own):
@@ -72,6 +74,11 @@ def pricing_in_words(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     return " ".join(said)
 
 
+def _whole(runs: pd.DataFrame) -> pd.Series:
+    """Return the device seconds of each run, of one that diverged those that all its epochs would have taken."""
+    return runs["device_seconds"] * runs["epochs"] / runs["epochs_done"]
+
+
 def _prices(runs: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
     """Return a row per network and batch size, with ``run_seconds`` and ``priced_by``."""
     training = runs["training_examples"] / _speeds(speeds, runs["arch"], runs["batch_size"])
@@ -79,7 +86,7 @@ def _prices(runs: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
     evaluation = FORWARD * runs["test_examples"] / _speeds(speeds, runs["arch"], evaluated, beyond=True)
     by_benchmark = runs["epochs"] * (training + evaluation)
     each = runs[list(SIZE)].assign(
-        run_seconds=by_benchmark.fillna(runs["device_seconds"]),
+        run_seconds=by_benchmark.fillna(_whole(runs)),
         priced_by=by_benchmark.notna().map({True: "benchmark", False: "runs"}),
     )
     return each.groupby(list(SIZE), as_index=False).agg({"run_seconds": "median", "priced_by": "first"})
@@ -106,13 +113,21 @@ def device_time(
     busy.
 
     With ``eager``, the speeds of a plain eager loop on the same device, also what the same training would have taken
-    at that speed, evaluation left out; where they do not reach a size, ``eager_seconds`` is nan.
+    at that speed, evaluation left out: ``eager_seconds`` of all runs, with the epochs that each did, and
+    ``eager_run_seconds`` of one that does all. Where the speeds do not reach a size, both are nan.
     """
-    grouped = runs.groupby(list(SIZE), sort=True)
-    table = grouped.agg(runs=("device_seconds", "size"), seconds=("device_seconds", "sum")).reset_index()
+    examples = runs["training_examples"]
+    runs = runs.assign(images=runs["epochs_done"] * examples, images_of_one=runs["epochs"] * examples)
+    table = runs.groupby(list(SIZE), as_index=False, sort=True).agg(
+        runs=("device_seconds", "size"),
+        seconds=("device_seconds", "sum"),
+        images=("images", "sum"),
+        images_of_one=("images_of_one", "median"),
+    )
     table = table.merge(_prices(runs, speeds), on=list(SIZE))
-    images = grouped[["epochs", "training_examples"]].apply(lambda rows: rows.prod(axis=1).sum()).to_numpy()
-    return table.assign(eager_seconds=images / _speeds(eager, table["arch"], table["batch_size"]))
+    speed = _speeds(eager, table["arch"], table["batch_size"])
+    eager_time = {"eager_seconds": table["images"] / speed, "eager_run_seconds": table["images_of_one"] / speed}
+    return table.drop(columns=["images", "images_of_one"]).assign(**eager_time)
 
 
 def in_all(times: pd.DataFrame) -> dict[str, float]:
