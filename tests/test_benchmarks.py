@@ -174,6 +174,27 @@ def test_the_published_step_of_resnet18_at_batch_32_is_at_least_three_times_fast
     assert (ours["ratio_low"] >= 3).all()  # with the lower end of its 95% interval
 
 
+@pytest.mark.parametrize(
+    ("arch", "batch_size", "target"),
+    [
+        ("resnet18", 64, 20),
+        ("resnet18", 256, 12),
+        ("resnet18", 1024, 5),
+        ("resnet18", 16384, 1.5),
+        ("resnet152", 256, 8),
+    ],
+)
+def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_target(repo_root, arch, batch_size, target):
+    """The targets are the project's own, for as many runs at once as suit the device."""
+    ds = results.load(repo_root / "results" / "benchmarks.nc")
+    cell = steps.select(ds, gpu_programs.BENCHMARK, [arch], [batch_size])
+    cells = steps.with_floors(steps.compare(cell, gpu_programs.EAGER), cell)
+    ours = cells[cells["program"].str.startswith(gpu_programs.ENGINE)]
+    fullest = ours[ours["runs_at_once"] == ours.groupby("device")["runs_at_once"].transform("max")]
+    assert len(fullest)
+    assert (fullest["ratio_low"] >= target).all()  # with the lower end of its 95% interval
+
+
 @on_arm
 @pytest.mark.slow
 def test_the_engine_is_faster_here_and_now():
