@@ -2,13 +2,17 @@
 
     python benchmarks/gpu_step.py --batch-sizes 64 256 1024 16384
     python benchmarks/gpu_step.py --arch resnet34 resnet50 --batch-sizes 16 256 20480 --plain
+    python benchmarks/gpu_step.py --arch resnet34 resnet50 --batch-sizes 16 256 20480 --engine
 
 A step is everything: batch, augmentation, forward, loss, backward, SGD update. The programs train the same network on
 random images in the shape of CIFAR-10, and take turns in one process, in a random order at each repetition. With them
 go the device's own limits, measured in the same process, and the step's arithmetic and memory traffic, counted. Results
-are added to the file of published benchmarks, in place of earlier ones of the same device, network and batch size. With
-``--plain`` only the eager loop is timed, where nothing is published yet: at that speed the book says what a study would
-have taken.
+are added to the file of published benchmarks, in place of earlier ones of the same device, network and batch size.
+
+With ``--plain`` only the eager loop is timed, at that speed the book says what a study would have taken; with
+``--engine`` only dolb's engine, at that speed it says what a run costs. Either passes over what the file has of this
+device already, and leaves what was timed of other programs; between programs that were not timed in one process no
+ratio is given.
 """
 
 from __future__ import annotations
@@ -18,12 +22,11 @@ import gc
 from pathlib import Path
 
 import torch
-import xarray as xr
 
 from dolb import results
 from dolb.profiling import roofline, steps
 from dolb.training import gpu_programs, programs
-from dolb.training.device import resolve_device
+from dolb.training.device import device_name, resolve_device
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "benchmarks.nc"
 EXAMPLES = 50_000
@@ -36,7 +39,9 @@ def main() -> None:
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[64, 256, 1024, 16384])
     parser.add_argument("--compiled", nargs="*", type=int, default=[], help="batch sizes at which to try torch.compile")
     parser.add_argument("--loader", nargs="*", type=int, default=[], help="batch sizes at which to try a DataLoader")
-    parser.add_argument("--plain", action="store_true", help="only the eager loop, where nothing was timed before")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--plain", action="store_true", help="only the eager loop, where it was not timed before")
+    only.add_argument("--engine", action="store_true", help="only dolb's engine, where it was not timed before")
     parser.add_argument("--repeats", type=int, default=5, help="repetitions (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.4, help="of a repetition (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=PUBLISHED, help="(default: results/benchmarks.nc)")
@@ -50,10 +55,15 @@ def main() -> None:
         work = roofline.count(arch)
         for size in asked.batch_sizes:
             before = results.load(asked.output) if asked.output.exists() else None
-            if asked.plain and before is not None and _timed(before, arch, size):
+            cell = (gpu_programs.BENCHMARK, device_name(device), arch, size)
+            known = steps.timed(before, *cell) if before is not None else set()
+            if asked.plain and gpu_programs.EAGER in known:
                 continue
-            how = {"compiled": size in asked.compiled, "loader": size in asked.loader, "plain_only": asked.plain}
-            timed, about = gpu_programs.training_step(data, arch, size, device, **how)
+            if asked.engine and any(program.startswith(gpu_programs.ENGINE) for program in known):
+                continue
+            others = {"compiled": size in asked.compiled, "loader": size in asked.loader}
+            only_one = {"plain_only": asked.plain, "engine_only": asked.engine}
+            timed, about = gpu_programs.training_step(data, arch, size, device, **others, **only_one)
             floors = {
                 "step_flops": work.flops(size),
                 "step_bytes": work.bytes(size),
@@ -67,20 +77,15 @@ def main() -> None:
                 repeats=asked.repeats,
                 seconds=asked.seconds,
             )
-            cells = steps.compare(measured, gpu_programs.EAGER)
+            cells = steps.compare(measured, next(iter(timed)))  # the eager loop, or one run where it is left out
             print(f"{arch}, batch {size}")
             print(cells[["program", "images_per_second", "ratio", "ratio_low", "ratio_high"]].to_string(), flush=True)
-            results.save(steps.replace(before, [measured]), asked.output)  # at once: the next one may not fit in time
+            kept = steps.replace(before, [measured], by_program=asked.plain or asked.engine)
+            results.save(kept, asked.output)  # at once: the next one may not fit in time
             del timed
             gc.collect()
             torch.cuda.empty_cache()
     print(f"wrote {asked.output}")
-
-
-def _timed(published: xr.Dataset, arch: str, size: int) -> bool:
-    """Return whether a GPU has been timed with that network and batch size."""
-    same = (published["arch"] == arch) & (published["batch_size"] == size)
-    return bool((same & (published["benchmark"] == gpu_programs.BENCHMARK)).any())
 
 
 if __name__ == "__main__":

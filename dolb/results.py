@@ -26,8 +26,8 @@ from dolb import __version__, sealed
 from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, dims_of, validate
 
 __all__ = [
-    "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "load", "merge", "provenance",
-    "provenance_of", "published", "published_file", "run_dataset", "save", "split", "validate",
+    "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds", "load",
+    "merge", "provenance", "provenance_of", "published", "published_file", "run_dataset", "save", "split", "validate",
 ]  # fmt: skip
 
 ENGINE: Any = "h5netcdf"
@@ -152,6 +152,16 @@ def published_file(name: str) -> Path:
     return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
 
 
+def device_seconds(ds: xr.Dataset) -> xr.DataArray:
+    """Return the seconds for which each run had the device, with others its part of the time; set-up left out.
+
+    The part is ``device_share`` where that was recorded. Where not, the runs that had the device count alike, which
+    takes from a large run what it had beside small ones.
+    """
+    alike = 1 / ds["concurrent_runs"]
+    return ds["seconds"] * (ds["device_share"].fillna(alike) if "device_share" in ds else alike)
+
+
 def provenance_of(ds: xr.Dataset) -> dict[str, str]:
     """Say in words what was run, for the panel under a figure."""
 
@@ -166,12 +176,11 @@ def provenance_of(ds: xr.Dataset) -> dict[str, str]:
         "commit": values("commit"),
     }
     if "epoch" in ds.dims:
-        device_seconds = float((ds["seconds"] / ds["concurrent_runs"]).sum())
         info |= {
             "networks": values("arch"),
             "data": f"{values('data')} ({values('data_fingerprint')})",
             "seeds": values("seed"),
-            "device time": f"{device_seconds:,.0f} s in training and evaluation",
+            "device time": f"{float(device_seconds(ds).sum()):,.0f} s in training and evaluation",
             "engine": values("engine"),
             "precision": values("precision"),
         }

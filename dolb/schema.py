@@ -72,6 +72,7 @@ SCHEMA: dict[str, Variable] = {
                 "bytes",
             ),
             "concurrent_runs": ("float", "runs on the device meanwhile, this one counted, mean over epochs"),
+            "device_share": ("float", "part of the device it had, by packing, mean over epochs; NaN: not recorded"),
             "parameters": ("int", "trainable parameters of the network"),
             "training_examples": ("int", "examples in the training set after the subset was taken", "examples"),
             "test_examples": ("int", "examples in the test set", "examples"),
@@ -102,6 +103,7 @@ SCHEMA: dict[str, Variable] = {
             "benchmark": ("text", "what is timed, such as `training step`"),
             "program": ("text", "which implementation was timed"),
             "repeat": ("int", "number of the repetition, from 0"),
+            "measured_at": ("text", "when it was timed, UTC; programs with one time took turns in one process"),
             "step_seconds": ("float", "wall-clock time of one step, median over the steps of the repetition", "s"),
             "runs_at_once": (
                 "int",
@@ -303,7 +305,7 @@ SCHEMA: dict[str, Variable] = {
 NUMBERED = ("epoch", "worker", "step", "alpha", "beta")
 
 # Recorded only from some version on: a file without them is valid.
-OPTIONAL = ("peak_host_memory_bytes",)
+OPTIONAL = ("peak_host_memory_bytes", "device_share")
 
 _PROVENANCE = ("dolb_version", "commit", "torch_version", "device", "source")
 

@@ -156,7 +156,7 @@ class Stages:
         if config.weights == "imagenet" or config.filter not in FROM_FEATURES:
             return float("nan"), 0.0
         ds = results.load(self._trained(config, "run.nc"))
-        return float(ds["test_accuracy"].to_numpy()[0, -1]), observe.device_seconds(ds)
+        return float(ds["test_accuracy"].to_numpy()[0, -1]), results.device_seconds(ds).item()
 
     def _trained(self, config: FilterConfig, file: str) -> Path:
         """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""

@@ -10,18 +10,30 @@ import time
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 from dolb import results
 from dolb.profiling import steps
-from dolb.training import programs
+from dolb.training import gpu_programs, programs
 
 PROGRAMS = ["stock torch", "stock torch, channels_last", "dolb"]
 DIGITS = (8, 8, 1)
 ABOUT = {"benchmark": "toy", "arch": "none", "batch_size": 10, "device": "this"}
+CELL = ("benchmark", "device", "arch", "batch_size")
+MADE = {
+    "benchmark": "made", "arch": "resnet18", "batch_size": 100, "data": "random", "optimizer": "sgd",
+    "precision": "bf16", "step_flops": 2e6, "peak_flops": 1e12, "step_bytes": 1e6, "peak_bandwidth": 1e12,
+    **results.provenance(torch_version="2", device="a device", engine="fused", data_fingerprint="sha256:made"),
+}  # fmt: skip
 on_arm = pytest.mark.skipif(
     platform.machine() not in ("aarch64", "arm64"), reason="elsewhere the engine changes nothing"
 )
+
+
+def _sleep(steps):
+    """Sleep a millisecond a step: a program to be timed."""
+    time.sleep(0.001 * steps)
 
 
 def run_benchmark(repo_root, output, *arguments):
@@ -87,6 +99,56 @@ def test_ratios_are_of_medians_and_their_interval_lies_within_the_repeats():
     assert list(cells.loc["slow", ["ratio", "ratio_low", "ratio_high"]]) == [1.0, 1.0, 1.0]
 
 
+def test_a_program_timed_later_is_added_to_its_cell_and_gets_no_ratio():
+    """The eager loop and the engine may be timed at different times; what one process timed in turns is compared."""
+    eager = steps.time_bursts({"eager": _sleep}, {"eager": 1}, MADE, repeats=3, seconds=0.01)
+    ours = {"dolb, one run": 1, "dolb, 4 runs at once": 4}
+    later = steps.time_bursts(dict.fromkeys(ours, _sleep), ours, MADE, repeats=2, seconds=0.01)
+    for first, second in ((eager, later), (later, eager)):
+        both = results.validate(steps.replace(first, [second], by_program=True))
+        assert both.sizes["run"] == 3 + 2 * 2
+        assert steps.timed(both, *(MADE[name] for name in CELL)) == {"eager", *ours}
+        cells = steps.compare(both, "eager").set_index("program")
+        assert cells["repeats"].to_dict() == {"eager": 3} | dict.fromkeys(ours, 2)
+        assert cells.loc["eager", "ratio"] == 1
+        assert cells.loc[list(ours), ["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
+        assert (cells["images_per_second"] > 0).all()
+    # What is timed again makes room for itself alone, and a whole measurement for all of its cell.
+    again = steps.time_bursts({"eager": _sleep}, {"eager": 1}, MADE, repeats=4, seconds=0.01)
+    assert steps.replace(both, [again], by_program=True).sizes["run"] == 4 + 2 * 2
+    assert steps.replace(both, [again]).sizes["run"] == 4
+
+
+def test_a_program_can_be_added_to_what_was_published_before_its_time_was_noted(repo_root, tmp_path):
+    published = results.load(repo_root / "results" / "benchmarks.nc")
+    gpu = steps.select(published, gpu_programs.BENCHMARK)
+    cell = [gpu[name].to_numpy()[0].item() for name in CELL]
+    before = steps.timed(published, *cell)
+    added = steps.time_bursts(
+        {"made": _sleep}, {"made": 1}, MADE | dict(zip(CELL, cell, strict=True)), repeats=2, seconds=0.01
+    )
+    path = results.save(steps.replace(published, [added], by_program=True), tmp_path / "b.nc")
+    after = results.load(path)
+    assert steps.timed(after, *cell) == before | {"made"}
+    ratios = [
+        steps.compare(steps.select(ds, gpu_programs.BENCHMARK), gpu_programs.EAGER).query("program != 'made'")
+        for ds in (published, after)
+    ]
+    np.testing.assert_array_equal(ratios[0]["ratio"], ratios[1]["ratio"])
+
+
+def test_nothing_was_timed_on_a_device_that_is_not_there():
+    ds = steps.time_bursts({"one": _sleep}, {"one": 1}, MADE, repeats=2, seconds=0.01)
+    assert steps.timed(ds, MADE["benchmark"], "another", MADE["arch"], MADE["batch_size"]) == set()
+
+
+def test_the_engine_alone_goes_with_no_other_program():
+    with pytest.raises(ValueError, match="engine_only leaves out every other program"):
+        gpu_programs.training_step(
+            programs.random_images(8), "resnet18", 4, torch.device("cpu"), engine_only=True, compiled=True
+        )
+
+
 def benchmark_of(seconds):
     about = ABOUT | {
         "precision": "fp32",
@@ -112,6 +174,27 @@ def test_the_published_step_of_resnet18_at_batch_32_is_at_least_three_times_fast
     assert (ours["ratio_low"] >= 3).all()  # with the lower end of its 95% interval
 
 
+@pytest.mark.parametrize(
+    ("arch", "batch_size", "target"),
+    [
+        ("resnet18", 64, 20),
+        ("resnet18", 256, 12),
+        ("resnet18", 1024, 5),
+        ("resnet18", 16384, 1.5),
+        ("resnet152", 256, 8),
+    ],
+)
+def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_target(repo_root, arch, batch_size, target):
+    """The targets are the project's own, for as many runs at once as suit the device."""
+    ds = results.load(repo_root / "results" / "benchmarks.nc")
+    cell = steps.select(ds, gpu_programs.BENCHMARK, [arch], [batch_size])
+    cells = steps.with_floors(steps.compare(cell, gpu_programs.EAGER), cell)
+    ours = cells[cells["program"].str.startswith(gpu_programs.ENGINE)]
+    fullest = ours[ours["runs_at_once"] == ours.groupby("device")["runs_at_once"].transform("max")]
+    assert len(fullest)
+    assert (fullest["ratio_low"] >= target).all()  # with the lower end of its 95% interval
+
+
 @on_arm
 @pytest.mark.slow
 def test_the_engine_is_faster_here_and_now():
@@ -124,16 +207,7 @@ def test_the_engine_is_faster_here_and_now():
 
 def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits():
     """Two programs that sleep 1 ms a step; one does four runs in that time, so its step takes a quarter."""
-
-    def burst(count):
-        time.sleep(0.001 * count)
-
-    about = {
-        "benchmark": "made", "arch": "resnet18", "batch_size": 100, "data": "random", "optimizer": "sgd",
-        "precision": "bf16", "step_flops": 2e6, "peak_flops": 1e12, "step_bytes": 1e6, "peak_bandwidth": 1e12,
-        **results.provenance(torch_version="2", device="a device", engine="fused", data_fingerprint="sha256:made"),
-    }  # fmt: skip
-    ds = steps.time_bursts({"one": burst, "four": burst}, {"one": 1, "four": 4}, about, repeats=3, seconds=0.02)
+    ds = steps.time_bursts({"one": _sleep, "four": _sleep}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)
     cells = steps.with_floors(steps.compare(ds, "one"), ds).set_index("program")
     assert cells.loc["four", "ratio"] == pytest.approx(4, rel=0.3)
     # Arithmetic takes 2 us a step and memory 1 us: 100 images in the longer of the two.

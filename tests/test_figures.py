@@ -51,7 +51,7 @@ CHARTS = {
     "a panel per rate": lambda: figures.accuracy_by_batch_size(cells(*TWO), panel="lr"),
     "suddenness": lambda: figures.suddenness_by_rate(study.falls(study.judged_runs(merged(*TWO)))),
     "preferred": lambda: figures.preferred_batch_size(study.judged_curves(merged(*TWO))),
-    "cost": lambda: figures.accuracy_by_cost(cells(*TWO)),
+    "cost": lambda: figures.accuracy_by_cost(priced(*TWO)),
     "shares": lambda: figures.accuracy_by_share(study.share_cells(results.merge(worker_runs()))),
     "workers": lambda: figures.accuracy_by_workers(study.worker_cells(results.merge(worker_runs()))),
     "recommendation": lambda: figures.recommendation(priced(*TWO)),

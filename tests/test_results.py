@@ -185,10 +185,11 @@ def test_shorter_runs_are_padded_with_nan():
     assert merged["diverged"].dtype == bool
 
 
-def test_runs_from_before_a_value_was_recorded_merge_with_later_ones(tmp_path):
-    old, new = finished(seed=1), finished(seed=2).assign(peak_host_memory_bytes=("run", [2.0**33]))
+@pytest.mark.parametrize(("name", "value"), [("peak_host_memory_bytes", 2.0**33), ("device_share", 0.25)])
+def test_runs_from_before_a_value_was_recorded_merge_with_later_ones(tmp_path, name, value):
+    old, new = finished(seed=1), finished(seed=2).assign({name: ("run", [value])})
     path = results.save(results.merge([old, new]), tmp_path / "both.nc")
-    np.testing.assert_array_equal(results.load(path)["peak_host_memory_bytes"], [np.nan, 2.0**33])
+    np.testing.assert_array_equal(results.load(path)[name], [np.nan, value])
 
 
 def test_of_two_runs_with_one_key_the_later_wins():

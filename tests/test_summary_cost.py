@@ -7,6 +7,7 @@ from made_runs import made_run
 
 from dolb import results, summary
 from dolb.summary import cost
+from dolb.training import gpu_programs, run
 
 CELLS = pd.DataFrame(
     {
@@ -29,10 +30,89 @@ def runs(*rows):
     return summary.final_accuracy(results.merge(made))
 
 
+def test_device_seconds_are_by_the_recorded_part_and_else_by_the_number_of_runs():
+    made = [made_run(seed=seed).assign(seconds=("run", [40.0]), concurrent_runs=("run", [5.0])) for seed in (1, 2)]
+    old, new = made[0], made[1].assign(device_share=("run", [0.5]))
+    both = results.merge([old, new])
+    assert results.device_seconds(old).item() == 40 / 5
+    assert results.device_seconds(both).to_numpy().tolist() == [40 / 5, 40 * 0.5]
+    assert summary.final_accuracy(both)["device_seconds"].tolist() == [8.0, 20.0]
+    assert results.provenance_of(both)["device time"].startswith("28 s ")
+
+
 def test_a_price_is_the_median_share_of_the_device():
     frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 24.0, 2.0), ("resnet18", 64, 300.0, 1.0))
     cells = summary.over_seeds(frame, ["arch", "lr", "batch_size"])
     assert cost.priced(cells, frame)["run_seconds"].tolist() == [12.0]
+
+
+SPEEDS = pd.DataFrame({"arch": "resnet18", "batch_size": [64, 256], "images_per_second": [1000.0, 4000.0]})
+# Of a made run: epochs, training examples, and test examples as a third of a training step each, at the speed of 256,
+# which comes nearest to the batch of evaluation.
+TRAINED, EVALUATED = 2 * 50_000, 2 * 10_000 / 3 / 4000
+
+
+def test_a_price_is_the_benchmark_s_between_benchmarked_sizes_and_the_runs_own_elsewhere():
+    frame = runs(*(("resnet18", size, 40.0, 4.0) for size in (32, 64, 128, 256, 512)), ("resnet34", 64, 50.0, 1.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
+    prices = cells.set_index(["arch", "batch_size"])
+    for size, speed in ((64, 1000), (128, 2000), (256, 4000)):  # 128 is halfway on both logarithmic scales
+        assert prices.loc[("resnet18", size), "run_seconds"] == pytest.approx(TRAINED / speed + EVALUATED)
+    by_runs = prices[prices["priced_by"] == "runs"]["run_seconds"].to_dict()
+    assert by_runs == {("resnet18", 32): 10.0, ("resnet18", 512): 10.0, ("resnet34", 64): 50.0}
+    assert set(cost.priced(cells[["arch", "batch_size"]], frame)["priced_by"]) == {"runs"}
+
+
+def test_one_benchmarked_size_prices_that_size_alone():
+    frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 128, 40.0, 4.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS[:1])
+    assert dict(zip(cells["batch_size"], cells["priced_by"], strict=True)) == {64: "benchmark", 128: "runs"}
+
+
+def test_the_page_says_which_points_have_which_price():
+    shared = (("resnet18", 512, 40.0, 4.0), ("resnet18", 512, 44.0, 4.0))
+    frame = runs(("resnet18", 64, 1.0, 1.0), *shared, ("resnet34", 64, 50.0, 1.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
+    words = cost.pricing_in_words(cells, frame)
+    assert words.startswith("1 of 3 points are priced by the benchmark")
+    assert "2 of 3 points are priced by the runs themselves" in words
+    assert "For 1 of these points runs shared the device with others; where unlike runs shared it" in words
+    assert "differ by up to 10%" in words  # of 10 and 11 seconds, and their median is 10.5
+
+
+def test_where_every_price_is_the_benchmark_s_no_word_is_said_of_sharing():
+    frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 80.0, 4.0))
+    cells = summary.over_seeds(frame, ["arch", "lr", "batch_size"])
+    words = cost.pricing_in_words(cost.priced(cells, frame, SPEEDS), frame)
+    assert "1 of 1 points are priced by the benchmark" in words
+    assert "shared" not in words
+    assert "differ" not in words
+
+
+def test_runs_that_had_the_device_alone_are_not_said_to_have_shared_it():
+    frame = runs(("resnet34", 64, 50.0, 1.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
+    assert cost.pricing_in_words(cells, frame) == (
+        "1 of 1 points are priced by the runs themselves, by the median over those of the network and batch size."
+    )
+
+
+def test_evaluation_is_in_the_engine_s_batches():
+    assert cost.EVAL_BATCH == run.EVAL_BATCH
+
+
+def test_the_engine_s_speed_is_that_of_its_fullest_pack(repo_root):
+    benchmarks = results.load(repo_root / "results" / "benchmarks.nc")
+    table = benchmarks.to_dataframe().query("benchmark == @gpu_programs.BENCHMARK")
+    ours = table[table["program"].str.startswith(gpu_programs.ENGINE)]
+    device = ours["device"].iloc[0]
+    found = cost.engine_speeds(benchmarks, device).set_index(["arch", "batch_size"])["images_per_second"].to_dict()
+    cells = dict(list(ours[ours["device"] == device].groupby(["arch", "batch_size"])))
+    assert set(found) == set(cells)
+    for cell, packs in cells.items():
+        fullest = packs[packs["runs_at_once"] == packs["runs_at_once"].max()]
+        assert found[cell] == fullest["images_per_second"].median()
+    assert cost.engine_speeds(benchmarks, "no such device").empty
 
 
 def test_unevenness_is_the_widest_range_of_one_batch_size():
@@ -64,6 +144,7 @@ def test_device_time_is_by_cell_and_in_all():
     )
     assert times["runs"].tolist() == [2, 1]
     assert times["run_seconds"].tolist() == [12.0, 60.0]
+    assert times["seconds"].tolist() == [10 + 14, 60]
     total = cost.in_all(times)
     assert total["minutes"] == pytest.approx((10 + 14 + 60) / 60)
     assert total["known_runs"] == 0
@@ -81,6 +162,20 @@ def test_eager_time_is_the_images_over_the_speed_between_benchmarked_sizes():
     words = cost.eager_in_words(cost.in_all(times.reset_index()))
     assert "2 of these runs would take 2.5 minutes" in words  # 100 s + 50 s
     assert "these runs would take" in cost.eager_in_words(cost.in_all(times.loc[[64]].reset_index()))
+
+
+def test_a_run_that_diverged_counts_with_the_epochs_it_did():
+    whole, broken = (0.5,) * 4, (0.5, 0.1, np.nan, np.nan)
+    made = [made_run(whole), made_run(broken, seed=1, diverged=True)]
+    frame = summary.final_accuracy(results.merge(made)).assign(device_seconds=[8.0, 2.0])
+    assert frame["epochs_done"].tolist() == [4, 2]
+    eager = pd.DataFrame({"arch": frame["arch"][:1], "batch_size": frame["batch_size"][:1], "images_per_second": 100.0})
+    times = cost.device_time(frame, eager).iloc[0]
+    assert times["seconds"] == 8 + 2
+    assert times["eager_seconds"] == pytest.approx((4 + 2) * 50_000 / 100)
+    assert times["eager_run_seconds"] == pytest.approx(4 * 50_000 / 100)
+    assert times["run_seconds"] == (8 + 2 * 4 / 2) / 2  # the median of two: one of four epochs, one as if it had them
+    assert cost.unevenness(frame) == pytest.approx((8 - 4) / 6)
 
 
 def test_eager_speeds_are_those_of_one_program_on_one_device(repo_root):

@@ -179,7 +179,7 @@ def batch_size_study(
 def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
     """Draw the accuracy of whole runs against their updates and device time: a line per rate, a point per batch size.
 
-    ``cells`` has arch, lr, batch_size, accuracy, updates, device_seconds. One network is drawn at a time, the one
+    ``cells`` has arch, lr, batch_size, accuracy, updates, run_seconds. One network is drawn at a time, the one
     chosen under the chart. The network's smallest and largest batch sizes are written beside their points.
     """
     archs = by_depth(cells["arch"])
@@ -194,10 +194,10 @@ def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
     )  # fmt: skip
     size = alt.Text("batch_size:Q", format=",")
     panels: list[Panel] = []
-    for column, label in (("updates", "updates in the run"), ("device_seconds", "device seconds of the run")):
+    for column, label in (("updates", "updates in the run"), ("run_seconds", "device seconds of the run")):
         x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False, padding=40).axis(format="~s", grid=False)
         lines = base.mark_line(strokeWidth=2).encode(x=x)
-        points = base.mark_point(filled=True, size=55).encode(x=x, tooltip=accuracy_tooltip())
+        points = base.mark_point(filled=True, size=55).encode(x=x, tooltip=accuracy_tooltip("run_seconds"))
         before = base.transform_filter("datum.largest").mark_text(fontSize=9, align="right", dx=-7)
         after = base.transform_filter("datum.smallest").mark_text(fontSize=9, align="left", dx=7)
         words = [text.encode(x=x, text=size) for text in (before, after)]

@@ -27,10 +27,10 @@ STATES = ["recommended", "best for its time", "within the limit", "over the limi
 def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
     """Draw accuracy against device time, and mark the batch size to take; everything is computed in the reader's page.
 
-    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, run_seconds. Under the chart the reader
-    chooses a network, a rate or any, and a time limit: a slider that goes, on a logarithmic scale, from the network's
-    fastest run to its slowest. Recommended is the highest accuracy within the limit; best for its time is a cell that
-    no faster one equals.
+    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, run_seconds, priced_by. Under the chart the
+    reader chooses a network, a rate or any, and a time limit: a slider that goes, on a logarithmic scale, from the
+    network's fastest run to its slowest. Recommended is the highest accuracy within the limit; best for its time is a
+    cell that no faster one equals.
     """
     archs, rates = by_depth(cells["arch"]), sorted(cells["lr"].unique())
     network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
@@ -71,7 +71,7 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         domain=STATES, range=[COLOURS[4], COLOURS[0], COLOURS[1], "#c8c8c8"]
     )
     size = alt.Size("state:O", legend=legend, **look).scale(domain=STATES, range=[170, 70, 45, 35])
-    tooltip = [*accuracy_tooltip(), alt.Tooltip("run_seconds:Q", title="device seconds, this size", format=",.1f")]
+    tooltip = [*accuracy_tooltip("run_seconds"), alt.Tooltip("priced_by:N", title="priced by")]
     chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'")
     sentence = (
         "'Batch ' + format(datum.batch_size, ',') + ' at rate ' + datum.lr + ': ' + format(datum.accuracy, '.1%') + "
@@ -99,12 +99,11 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
 def seconds_by_batch_size(times: pd.DataFrame, title: str = "") -> Panel:
     """Draw the device time of one run by batch size, a line per network.
 
-    ``times`` has arch, batch_size, runs, run_seconds, seconds, eager_seconds; a time at eager speed that is known is
-    drawn as a hollow point.
+    ``times`` has arch, batch_size, runs, run_seconds, priced_by, seconds, eager_run_seconds; a time at eager speed that
+    is known is drawn as a hollow point.
     """
     network = alt.selection_point(fields=["arch"], bind="legend")
-    table = times.assign(eager_run_seconds=times["eager_seconds"] / times["runs"])
-    base = alt.Chart(table).encode(
+    base = alt.Chart(times).encode(
         x=batch_size_axis(times["batch_size"]), color=network_colour(times["arch"]), opacity=picked(network)
     )
     y = (
@@ -116,6 +115,7 @@ def seconds_by_batch_size(times: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("arch:N", title="network"),
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
         alt.Tooltip("run_seconds:Q", title="seconds of one run", format=",.1f"),
+        alt.Tooltip("priced_by:N", title="priced by"),
         alt.Tooltip("runs:Q", title="runs"),
         alt.Tooltip("seconds:Q", title="seconds of all of them", format=",.1f"),
         alt.Tooltip("eager_run_seconds:Q", title="seconds of one at eager speed", format=",.1f"),

@@ -71,8 +71,8 @@ def titled(title: str, said: Sequence[str] = (), width: int = 110) -> alt.Title 
     return alt.Title(lines, anchor="start", offset=12, **quiet) if lines else ""
 
 
-def accuracy_tooltip() -> list[alt.Tooltip]:
-    """Return what the hover over a cell says."""
+def accuracy_tooltip(seconds: str = "device_seconds") -> list[alt.Tooltip]:
+    """Return what the hover over a cell says; its time is that of its runs, or another column."""
     return [
         alt.Tooltip("arch:N", title="network"),
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
@@ -83,6 +83,6 @@ def accuracy_tooltip() -> list[alt.Tooltip]:
         alt.Tooltip("interval:N", title="95% interval"),
         alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("updates:Q", title="updates", format=","),
-        alt.Tooltip("device_seconds:Q", title="device seconds", format=",.1f"),
+        alt.Tooltip(f"{seconds}:Q", title="device seconds", format=",.1f"),
         alt.Tooltip("diverged:Q", title="diverged"),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -139,18 +140,23 @@ def _check(losses: Mapping[str, Sequence[float]]) -> None:
 
 
 def _dataset(frame: pd.DataFrame, about: Mapping[str, Any]) -> xr.Dataset:
-    frame = frame.assign(images_per_second=about["batch_size"] / frame["step_seconds"], **about)
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    frame = frame.assign(images_per_second=about["batch_size"] / frame["step_seconds"], measured_at=now, **about)
     columns = {str(name): ("run", np.array(frame[name].tolist())) for name in frame}
     coords = {name for name in columns if results.SCHEMA[name].role in ("config", "benchmark")} - {"step_seconds"}
     return results.describe(xr.Dataset(columns).set_coords(sorted(coords)))
 
 
-def replace(before: xr.Dataset | None, measured: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Return ``before`` with the new measurements, in place of its rows of the same benchmark, device and network."""
+def replace(before: xr.Dataset | None, measured: Sequence[xr.Dataset], *, by_program: bool = False) -> xr.Dataset:
+    """Return ``before`` with the new measurements, in place of its rows of the same benchmark, device and network.
+
+    With ``by_program`` only rows of the same program make room, and what was timed of others stays.
+    """
     parts = list(measured)
+    same = [*_SAME, "program"] if by_program else _SAME
     if before is not None:
-        new = {row for ds in measured for row in _names(ds)}
-        kept = [position for position, row in enumerate(_names(before)) if row not in new]
+        new = {row for ds in measured for row in _names(ds, same)}
+        kept = [position for position, row in enumerate(_names(before, same)) if row not in new]
         parts.insert(0, before.isel(run=kept))
     names = {str(name) for ds in parts for name in ds.variables}
     parts = [_with_columns(ds, sorted(names - set(map(str, ds.variables)))) for ds in parts]
@@ -160,9 +166,15 @@ def replace(before: xr.Dataset | None, measured: Sequence[xr.Dataset]) -> xr.Dat
 
 
 def _with_columns(ds: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    """Add columns that other measurements have: one run at once, as was usual, and numbers that nobody counted."""
-    runs = ds.sizes["run"]
-    return ds.assign({n: ("run", np.full(runs, 1 if n == "runs_at_once" else np.nan)) for n in names})
+    """Add columns that other measurements have: one run at once, as was usual, and what nobody counted or noted."""
+    blank = {name: "" if results.SCHEMA[name].kind == "text" else np.nan for name in names} | {"runs_at_once": 1}
+    return ds.assign({name: ("run", np.full(ds.sizes["run"], blank[name])) for name in names})
+
+
+def timed(ds: xr.Dataset, benchmark: str, device: str, arch: str, batch_size: int) -> set[str]:
+    """Return the programs that were timed on a device with a network and a batch size; maybe none."""
+    programs = zip(_names(ds), ds["program"].to_numpy().tolist(), strict=True)
+    return {program for cell, program in programs if cell == (benchmark, device, arch, batch_size)}
 
 
 def select(
@@ -179,31 +191,34 @@ def select(
     return ds.isel(run=kept)
 
 
-def _names(ds: xr.Dataset) -> list[tuple]:
-    return list(zip(*(ds[name].to_numpy().tolist() for name in _SAME), strict=True))
+def _names(ds: xr.Dataset, names: Sequence[str] = tuple(_SAME)) -> list[tuple]:
+    return list(zip(*(ds[name].to_numpy().tolist() for name in names), strict=True))
 
 
 def compare(ds: xr.Dataset, baseline: str, draws: int = 10_000) -> pd.DataFrame:
     """Return a row per program, network and batch size: images per second, and how many times faster than ``baseline``.
 
     Both are of the median over repetitions, with 95% bootstrap intervals over repetitions. Programs of one repetition
-    are resampled together: what slowed the machine meanwhile slowed both sides of the ratio.
+    are resampled together: what slowed the machine meanwhile slowed both sides of the ratio. A program that did not
+    take turns with the baseline, in one process, has nan for a ratio.
     """
     names = [*_SAME, "program", "repeat", "step_seconds"]
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    frame["measured_at"] = ds["measured_at"].to_numpy() if "measured_at" in ds else ""
+    if baseline not in set(frame["program"]):
+        raise ValueError(f"program {baseline!r} was not timed; accepted: {', '.join(frame['program'].unique())}")
     tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    never = np.full(draws, np.nan)
     rows = []
-    for values, group in frame.groupby(_SAME, sort=True):
-        same: dict[str, Any] = dict(zip(_SAME, values, strict=True))
+    for values, group in frame.groupby([*_SAME, "measured_at"], sort=True):
+        same: dict[str, Any] = dict(zip(_SAME, values[: len(_SAME)], strict=True))
         seconds = {str(name): part.sort_values("repeat")["step_seconds"].to_numpy() for name, part in _programs(group)}
-        if baseline not in seconds:
-            raise ValueError(f"program {baseline!r} was not timed; accepted: {', '.join(seconds)}")
-        repeats = len(seconds[baseline])
+        repeats = group["repeat"].nunique()
         picks = np.random.default_rng(0).integers(repeats, size=(draws, repeats))
         drawn = {name: np.median(times[picks], axis=1) for name, times in seconds.items()}
         for name, times in seconds.items():
             speeds = np.quantile(same["batch_size"] / drawn[name], tails)
-            ratios = np.quantile(drawn[baseline] / drawn[name], tails)
+            ratios = np.quantile(drawn.get(baseline, never) / drawn[name], tails)
             rows.append(
                 {
                     **same,
@@ -212,7 +227,7 @@ def compare(ds: xr.Dataset, baseline: str, draws: int = 10_000) -> pd.DataFrame:
                     "images_per_second": same["batch_size"] / float(np.median(times)),
                     "low": speeds[0],
                     "high": speeds[1],
-                    "ratio": float(np.median(seconds[baseline]) / np.median(times)),
+                    "ratio": float(np.median(seconds.get(baseline, never)) / np.median(times)),
                     "ratio_low": ratios[0],
                     "ratio_high": ratios[1],
                     "repeats": repeats,

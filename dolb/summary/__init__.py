@@ -13,6 +13,8 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
+from dolb import results
+
 LAST_EPOCHS = 5
 CONFIDENCE = 0.95
 DRAWS = 1000
@@ -44,11 +46,11 @@ def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
 
 
 def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
-    """Return a row per run with ``accuracy``, the mean over its last epochs, its ``updates`` and ``device_seconds``.
+    """Return a row per run with ``accuracy``, its ``updates``, the ``epochs_done`` and ``device_seconds``.
 
-    With a constant rate the accuracy jumps from epoch to epoch, and the mean over a few epochs tells more than the
-    last one. A run that diverged has the accuracy it had in the epoch in which it did. Device seconds are the run's
-    share of the time in which it had the device with others.
+    The accuracy is the mean over its last epochs: with a constant rate it jumps from epoch to epoch, and the mean over
+    a few tells more than the last one. A run that diverged has the accuracy it had in the epoch in which it did, the
+    last that counts as done. Device seconds are those of `results.device_seconds`.
     """
     names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
@@ -56,7 +58,8 @@ def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
     rows = [row[np.isfinite(row)] for row in series]
     window = np.where(frame["diverged"], 1, last)
     frame["accuracy"] = [float(row[-width:].mean()) for row, width in zip(rows, window, strict=True)]
-    frame["device_seconds"] = frame["seconds"] / frame["concurrent_runs"]
+    frame["epochs_done"] = [len(row) for row in rows]  # fewer than its epochs where it diverged
+    frame["device_seconds"] = results.device_seconds(ds).to_numpy()
     # The rest of the data is a batch of its own, unless it is one example, which joins the last.
     full, rest = frame["training_examples"] // frame["batch_size"], frame["training_examples"] % frame["batch_size"]
     frame["updates"] = (frame["epochs"] * (full + (rest > 1))).astype(int)

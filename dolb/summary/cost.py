@@ -1,4 +1,8 @@
-"""What runs cost in device time: a price for each network and batch size, what a price can buy, and a grid's total."""
+"""What runs cost in device time: a price for each network and batch size, what a price can buy, and a grid's total.
+
+Speeds are tables of arch, batch_size and images_per_second, as `engine_speeds` and `eager_speeds` make them. They are
+taken between the benchmarked batch sizes of a network, on logarithmic scales, and never beyond them.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,82 @@ import xarray as xr
 
 SIZE = ("arch", "batch_size")
 EAGER = "plain eager loop"  # the benchmark program whose speed the grid's time is compared with
+ENGINE = "dolb, "  # how the benchmark programs begin that are the engine's, one run or several at once
+EVAL_BATCH = 5000  # of the engine, whatever the batch size of training
+FORWARD = 1 / 3  # of the arithmetic of a training step: the backward pass has two products for each of the forward's
 
 
-def priced(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def priced(cells: pd.DataFrame, runs: pd.DataFrame, speeds: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return the cells with ``run_seconds``, the device time of one run of that network and batch size.
 
-    It is the median over all such runs: the rate and the seed change nothing about the time of a step, but what else
-    had the device meanwhile does.
+    ``speeds`` are those of the engine (`engine_speeds`). Where they reach a size, the price is the time of a run's
+    images at that speed, that of a full pack of like runs, and ``priced_by`` is "benchmark". Counted with it is an
+    evaluation after every epoch, which was not timed: forward passes alone, at the speed of the benchmarked size that
+    comes nearest to the batch of evaluation. For CIFAR-10 this adds a fifteenth at most; setting up is left out.
+
+    Elsewhere it is the median over all runs of that size, evaluation included, and ``priced_by`` is "runs"; one that
+    diverged counts with the time that all its epochs would have taken. The rate and the seed change nothing about the
+    time of a step, but what else had the device meanwhile does.
     """
-    price = runs.groupby(list(SIZE))["device_seconds"].median().rename("run_seconds")
-    return cells.merge(price, on=list(SIZE))
+    return cells.merge(_prices(runs, speeds), on=list(SIZE))
 
 
 def unevenness(runs: pd.DataFrame) -> float:
     """Return by how much the device times of one network and batch size differ, at most, as a share of their median."""
-    seconds = runs.groupby(list(SIZE))["device_seconds"]
+    seconds = _whole(runs).groupby([runs[name] for name in SIZE])
     return float(((seconds.max() - seconds.min()) / seconds.median()).max())
+
+
+def pricing_in_words(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Say how many cells of `priced` have their price from the benchmark and how many from runs, and what to expect."""
+    by_runs = cells[cells["priced_by"] == "runs"]
+    said = []
+    if len(by_runs) < len(cells):
+        said.append(
+            f"{len(cells) - len(by_runs):,} of {len(cells):,} points are priced by the benchmark: the images of a run "
+            "at the speed of the engine with as many like runs at once as suit the device, and evaluations counted as "
+            "forward passes. Speeds between benchmarked batch sizes are interpolated."
+        )
+    if by_runs.empty:
+        return " ".join(said)
+    own = runs.merge(by_runs[list(SIZE)].drop_duplicates(), on=list(SIZE))
+    said.append(
+        f"{len(by_runs):,} of {len(cells):,} points are priced by the runs themselves, by the median over those of the "
+        "network and batch size."
+    )
+    shared = own.loc[own["concurrent_runs"] > 1, list(SIZE)].drop_duplicates()
+    if len(shared):
+        points = len(by_runs.merge(shared, on=list(SIZE)))
+        which = "all" if points == len(by_runs) else f"{points:,}"
+        said.append(
+            f"For {which} of these points runs shared the device with others; "
+            "where unlike runs shared it, the price may be off, because a run's part of the device is then an estimate."
+        )
+    if uneven := unevenness(own):
+        said.append(
+            "Who else had the device, and which version of the engine, differs from run to run: among points priced by "
+            f"runs the times of one batch size differ by up to {uneven:.0%}, and smaller differences between batch "
+            "sizes mean nothing there."
+        )
+    return " ".join(said)
+
+
+def _whole(runs: pd.DataFrame) -> pd.Series:
+    """Return the device seconds of each run, of one that diverged those that all its epochs would have taken."""
+    return runs["device_seconds"] * runs["epochs"] / runs["epochs_done"]
+
+
+def _prices(runs: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
+    """Return a row per network and batch size, with ``run_seconds`` and ``priced_by``."""
+    training = runs["training_examples"] / _speeds(speeds, runs["arch"], runs["batch_size"])
+    evaluated = pd.Series(EVAL_BATCH, index=runs.index)
+    evaluation = FORWARD * runs["test_examples"] / _speeds(speeds, runs["arch"], evaluated, beyond=True)
+    by_benchmark = runs["epochs"] * (training + evaluation)
+    each = runs[list(SIZE)].assign(
+        run_seconds=by_benchmark.fillna(_whole(runs)),
+        priced_by=by_benchmark.notna().map({True: "benchmark", False: "runs"}),
+    )
+    return each.groupby(list(SIZE), as_index=False).agg({"run_seconds": "median", "priced_by": "first"})
 
 
 def pareto(cells: pd.DataFrame) -> pd.DataFrame:
@@ -40,21 +104,30 @@ def pareto(cells: pd.DataFrame) -> pd.DataFrame:
     return best.sort_values("arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True)
 
 
-def device_time(runs: pd.DataFrame, eager: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return, for each network and batch size, the runs made, the device seconds of one (median) and of all.
+def device_time(
+    runs: pd.DataFrame, eager: pd.DataFrame | None = None, speeds: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return, for each network and batch size, the runs made, the price of one as `priced` has it, and all their time.
 
-    With ``eager`` (arch, batch_size, images_per_second of a plain eager loop on the same device) also what the same
-    training would have taken at that speed, evaluation left out. Speeds are taken between the measured batch sizes of
-    a network, on logarithmic scales, and never beyond them: elsewhere ``eager_seconds`` is nan.
+    The last, ``seconds``, is what the runs were charged: their parts of the device, which sum up to the time it was
+    busy.
+
+    With ``eager``, the speeds of a plain eager loop on the same device, also what the same training would have taken
+    at that speed, evaluation left out: ``eager_seconds`` of all runs, with the epochs that each did, and
+    ``eager_run_seconds`` of one that does all. Where the speeds do not reach a size, both are nan.
     """
-    grouped = runs.groupby(list(SIZE), sort=True)
-    table = grouped.agg(
-        runs=("device_seconds", "size"), run_seconds=("device_seconds", "median"), seconds=("device_seconds", "sum")
-    ).reset_index()
-    images = grouped[["epochs", "training_examples"]].apply(lambda rows: rows.prod(axis=1).sum()).to_numpy()
-    sizes = zip(table["arch"].tolist(), table["batch_size"].tolist(), strict=True)
-    speed = np.array([_speed(eager, arch, size) for arch, size in sizes])
-    return table.assign(eager_seconds=images / speed)
+    examples = runs["training_examples"]
+    runs = runs.assign(images=runs["epochs_done"] * examples, images_of_one=runs["epochs"] * examples)
+    table = runs.groupby(list(SIZE), as_index=False, sort=True).agg(
+        runs=("device_seconds", "size"),
+        seconds=("device_seconds", "sum"),
+        images=("images", "sum"),
+        images_of_one=("images_of_one", "median"),
+    )
+    table = table.merge(_prices(runs, speeds), on=list(SIZE))
+    speed = _speeds(eager, table["arch"], table["batch_size"])
+    eager_time = {"eager_seconds": table["images"] / speed, "eager_run_seconds": table["images_of_one"] / speed}
+    return table.drop(columns=["images", "images_of_one"]).assign(**eager_time)
 
 
 def in_all(times: pd.DataFrame) -> dict[str, float]:
@@ -103,15 +176,36 @@ def in_words(cells: pd.DataFrame) -> pd.DataFrame:
 
 def eager_speeds(benchmarks: xr.Dataset, device: str, program: str = EAGER) -> pd.DataFrame:
     """Return images per second of one benchmark program on one device, median over repetitions; maybe no rows."""
-    kept = (benchmarks["device"].to_numpy() == device) & (benchmarks["program"].to_numpy() == program)
-    names = [*SIZE, "images_per_second"]
-    rows = pd.DataFrame({name: benchmarks[name].to_numpy()[kept] for name in names})
-    return rows.groupby(list(SIZE))["images_per_second"].median().reset_index()
+    rows = _timed_on(benchmarks, device)
+    return rows[rows["program"] == program].groupby(list(SIZE))["images_per_second"].median().reset_index()
 
 
-def _speed(eager: pd.DataFrame | None, arch: str, batch_size: int) -> float:
-    known = eager[eager["arch"] == arch].sort_values("batch_size") if eager is not None else pd.DataFrame()
-    if known.empty or not known["batch_size"].min() <= batch_size <= known["batch_size"].max():
+def engine_speeds(benchmarks: xr.Dataset, device: str) -> pd.DataFrame:
+    """Return images per second of the engine on one device, all runs of a pack together, median; maybe no rows.
+
+    Where it was timed with several numbers of runs at once, the largest is taken: that is the full pack. All were timed
+    in bfloat16, which is what the studies train in.
+    """
+    rows = _timed_on(benchmarks, device)
+    packs = rows[rows["program"].str.startswith(ENGINE)].groupby([*SIZE, "runs_at_once"], sort=True)
+    fullest = packs["images_per_second"].median().reset_index().drop_duplicates(list(SIZE), keep="last")
+    return fullest.drop(columns="runs_at_once").reset_index(drop=True)
+
+
+def _timed_on(benchmarks: xr.Dataset, device: str) -> pd.DataFrame:
+    names = ("device", "program", *SIZE, "runs_at_once", "images_per_second")
+    rows = pd.DataFrame({name: benchmarks[name].to_numpy() for name in names})
+    return rows[rows["device"] == device]
+
+
+def _speeds(speeds: pd.DataFrame | None, archs: pd.Series, sizes: pd.Series, beyond: bool = False) -> np.ndarray:
+    return np.array([_speed(speeds, arch, size, beyond) for arch, size in zip(archs, sizes, strict=True)])
+
+
+def _speed(speeds: pd.DataFrame | None, arch: str, batch_size: int, beyond: bool) -> float:
+    """Return the speed at a batch size; beyond the benchmarked ones nan or, if asked for, that of the nearest."""
+    known = speeds[speeds["arch"] == arch].sort_values("batch_size") if speeds is not None else pd.DataFrame()
+    if known.empty or not (beyond or known["batch_size"].min() <= batch_size <= known["batch_size"].max()):
         return float("nan")
     logs = np.log(known[["batch_size", "images_per_second"]].to_numpy(dtype=float))
     return float(np.exp(np.interp(np.log(batch_size), logs[:, 0], logs[:, 1])))

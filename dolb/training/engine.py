@@ -93,6 +93,11 @@ class _Pack:
                 return
             self.changed = self._has_room(self.next) and self._start(self.next)
 
+    def note(self, run: Run) -> None:
+        """Record, of a run that has done an epoch, how many have the device now and what part of it is its own."""
+        run.neighbours.append(len(self.active))
+        run.parts.append(packing.part(run.config, (other.config for other, _ in self.active), self.at_once))
+
     def remove(self, run: Run) -> None:
         """Take out a run that has ended."""
         self.active = [(other, steps) for other, steps in self.active if other is not run]
@@ -222,7 +227,7 @@ def train_many(
                 try:
                     epoch = next(steps)
                     if epoch is not None:
-                        run.neighbours.append(len(pack.active))
+                        pack.note(run)
                         watch(run, epoch)
                 except StopIteration:
                     pack.remove(run)

@@ -17,7 +17,7 @@ import xarray as xr
 from torch import nn
 from tqdm.auto import tqdm
 
-from dolb import models
+from dolb import models, results
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
 from dolb.training import engine, packing, workers
@@ -25,11 +25,6 @@ from dolb.training.config import RunConfig
 from dolb.training.device import Mark, resolve_device
 from dolb.training.paused import PausedRuns
 from dolb.training.run import EVAL_BATCH
-
-
-def device_seconds(result: xr.Dataset) -> float:
-    """Return the seconds for which runs had the device, each its share of the time in which it had it with others."""
-    return float((result["seconds"] / result["concurrent_runs"]).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +43,8 @@ class Observed:
 
     @property
     def device_seconds(self) -> float:
-        """Its share of the time in which it had the device with others, set-up left out."""
-        return device_seconds(self.result)
+        """The seconds for which it had the device, with others its part of the time; set-up left out."""
+        return results.device_seconds(self.result).item()
 
     def network(self, data: ImageData) -> nn.Module:
         """Return the trained network, on the host, ready for evaluation."""

@@ -33,6 +33,11 @@ def share(config: RunConfig, at_once: int | None = None) -> Fraction:
     return Fraction(1, at_once or runs_at_once(config))
 
 
+def part(config: RunConfig, active: Iterable[RunConfig], at_once: int | None = None) -> float:
+    """Return the part of the device that a run has among the active ones, itself counted; all parts sum up to 1."""
+    return float(share(config, at_once) / sum((share(one, at_once) for one in active), Fraction()))
+
+
 def shape(config: RunConfig) -> Shape:
     """Return what a run's memory depends on."""
     return config.arch, config.batch_size, config.bn_workers, config.precision

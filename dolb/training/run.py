@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
 
-_PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours")
+_PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours", "parts")
 
 
 def dealt(examples: int, batch_size: int) -> list[tuple[int, int]]:
@@ -93,6 +93,7 @@ class Run:
         self.measured: list[tuple[float, float, float]] = []  # per epoch: train loss, test loss, test accuracy
         self.train_seconds = self.eval_seconds = 0.0
         self.neighbours: list[int] = []  # runs on the device after each epoch
+        self.parts: list[float] = []  # of the device, this run's own, after each epoch
         self.epoch = self.launched = 0  # the epoch that is being enqueued, and how many of its steps have been
         self._unread: list[tuple[list[Mark], torch.Tensor]] = []  # epochs that are enqueued but not yet measured
         if self.stream:  # from here on it needs no more: its first steps and its evaluation have been done
@@ -276,13 +277,14 @@ class Run:
         """Go on from where a run of this config was paused; False if that was another program, device or data."""
         if paused["provenance"] != self._provenance():
             return False
+        progress = {name: paused[name] for name in _PROGRESS}  # before anything changes: one may be missing
         if len(self._state()) < len(paused["tensors"]):
             self._step(self.batches[0][0])  # the first step makes the momenta
         with self._on_stream(), torch.no_grad():
             for tensor, value in zip(self._state(), paused["tensors"], strict=True):
                 tensor.copy_(value)
-        for name in _PROGRESS:
-            setattr(self, name, paused[name])
+        for name, value in progress.items():
+            setattr(self, name, value)
         return True
 
     @property
@@ -307,6 +309,7 @@ class Run:
             "peak_memory_bytes": self.memory if self.stream else host_memory,
             "peak_host_memory_bytes": float(host_memory),
             "concurrent_runs": float(np.mean(self.neighbours or [1])),
+            "device_share": float(np.mean(self.parts or [1.0])),
             "parameters": sum(p.numel() for p in self.network.parameters()),
             "training_examples": self.count,
             "test_examples": len(self.data.test_labels),

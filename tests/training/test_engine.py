@@ -184,6 +184,7 @@ def test_a_result_follows_the_schema_and_says_what_was_run(digits):
     assert ds["test_examples"].item() == len(digits.test_labels)
     assert ds["parameters"].item() == sum(p.numel() for p in models.build("smallnet-4", 10, 1).parameters())
     assert (ds["engine"].item(), ds["concurrent_runs"].item()) == ("eager", 1.0)
+    assert ds["device_share"].item() == 1.0
     assert ds["seconds"].item() > 0
     weights = 4 * ds["parameters"].item()  # bytes, in fp32
     assert ds["peak_host_memory_bytes"].item() == ds["peak_memory_bytes"].item() > weights + digits.train_images.nbytes
@@ -285,6 +286,8 @@ def test_packed_runs_say_that_they_had_company(digits):
     short, long = (packed[run]["concurrent_runs"].item() for run in MIXED[:2])
     assert short == 2.0
     assert long == pytest.approx((2 + 1 + 1) / 3)  # its epochs have twice the steps: the other ended in its second
+    parts = [packed[run]["device_share"].item() for run in MIXED[:2]]
+    assert parts == pytest.approx([1 / 2, (1 / 2 + 1 + 1) / 3])
 
 
 def test_a_run_that_is_given_up_yields_nothing_and_the_others_finish(digits):

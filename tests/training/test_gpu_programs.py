@@ -28,3 +28,12 @@ def test_the_plain_loop_can_be_timed_alone():
     data = programs.random_images(512)
     timed, _ = gpu_programs.training_step(data, "resnet34", 64, torch.device("cuda"), plain_only=True)
     assert list(timed) == [gpu_programs.EAGER]
+
+
+def test_the_engine_can_be_timed_alone():
+    data = programs.random_images(512)
+    timed, about = gpu_programs.training_step(data, "resnet34", 64, torch.device("cuda"), engine_only=True)
+    assert {name: program.runs for name, program in timed.items()} == {"dolb, one run": 1, "dolb, 8 runs at once": 8}
+    bursts = {name: program.burst for name, program in timed.items()}
+    ds = steps.time_bursts(bursts, {name: one.runs for name, one in timed.items()}, about, repeats=2, seconds=0.05)
+    assert (steps.compare(ds, "dolb, one run")["images_per_second"] > 0).all()

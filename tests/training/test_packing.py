@@ -72,6 +72,16 @@ def test_the_user_may_say_how_many():
     assert packing.share(config(batch_size=16384), at_once=6) == Fraction(1, 6)
 
 
+def test_a_large_run_among_small_ones_has_the_larger_part_of_the_device():
+    large, small = config(batch_size=16384), config(batch_size=64)
+    active = [large, *[small] * 4]
+    # Two like the large one fill the device, or eight like the small one: the large one counts for four of those.
+    assert packing.part(large, active) == 1 / 2
+    assert packing.part(small, active) == 1 / 8
+    assert packing.part(small, [small]) == 1  # alone it has all of it
+    assert packing.part(large, active, at_once=5) == 1 / 5  # where the user says how many, all count alike
+
+
 # Memory
 
 

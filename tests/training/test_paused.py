@@ -79,6 +79,26 @@ def test_a_run_that_goes_on_reports_all_its_seconds_and_company(digits, tmp_path
     assert ended["concurrent_runs"].item() == 1
 
 
+def test_a_run_that_goes_on_keeps_the_parts_of_the_device_that_it_had(digits, tmp_path):
+    pair = [config(), config(seed=1)]
+    train(pair, digits, tmp_path, turns=2 * 9, at_once=2)
+    before = torch.load(PausedRuns(tmp_path).path(config().key), weights_only=True)["parts"]
+    assert before == [0.5] * len(before) != []
+    alone = train(pair[:1], digits, tmp_path, np.inf)[config().key]
+    assert alone["device_share"].item() == pytest.approx((sum(before) + 3 - len(before)) / 3)
+
+
+def test_a_run_paused_before_something_was_recorded_begins_anew(digits, tmp_path, capsys):
+    train([config()], digits, tmp_path, turns=9)
+    path = PausedRuns(tmp_path).path(config().key)
+    paused = torch.load(path, weights_only=True)
+    del paused["parts"]
+    torch.save(paused, path)
+    ended = train([config()], digits, tmp_path, np.inf)
+    assert_same_bits(ended[config().key], engine.train(config(), digits))
+    assert "cannot be read back ('parts'); the run begins anew" in capsys.readouterr().out
+
+
 def test_a_run_that_diverged_as_it_was_stopped_ends_like_one_that_was_not(digits, tmp_path):
     wild = config(lr=1e30)
     for _ in range(20):
