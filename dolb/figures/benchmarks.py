@@ -102,5 +102,5 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
         )
         limit = floor.mark_line(color=REPORTED) + floor.mark_tick(color=REPORTED, thickness=2, width=12)
         wide = len(set(sizes)) > 1
-        panels.append((lines + points + limit).properties(width=360 if wide else 70, height=320, title=arch))
+        panels.append((lines + points + limit).properties(width=330 if wide else 60, height=320, title=arch))
     return alt.hconcat(*panels).resolve_scale(y="shared").properties(title=title)
