@@ -29,6 +29,7 @@ from dolb.training.device import resolve_device
 from dolb.training.engine import RunAbandoned
 from dolb.training.paused import PausedRuns
 
+FIRST_MAP = (FilterConfig().map_seed, FilterConfig().perplexity)
 FROM_FEATURES = ("none", "grid", "neighbours", *ON_THE_MAP)  # filters that look at a network's features
 
 
@@ -86,11 +87,16 @@ class Stages:
         return (folder / "run.nc").is_file() and (placed or (folder / "weights.pt").is_file())
 
     def _map(self, config: FilterConfig) -> dict[str, np.ndarray]:
-        """Return the map of the training set, with the test set on it where the map alone is asked for."""
+        """Return the map of the training set, with the test set on it where the map alone is asked for.
+
+        That of the first seed has it anyway: it is asked for both ways, and is not to be made twice.
+        """
         plain = FilterConfig(
             data=config.data, arch=config.arch, weights=config.weights, trained_by=config.trained_by, seed=config.seed,
             perplexity=config.perplexity, iterations=config.iterations, map_seed=config.map_seed, filter="none",
         )  # fmt: skip
+
+        needed = ("train", "test") if config.filter == "none" else ("train",)
 
         def fit() -> dict[str, np.ndarray]:
             components = self._components(config)
@@ -104,11 +110,10 @@ class Stages:
             made = {"train": mapping.fit_transform(components["train"])}
             made["feature_seconds"] = components["feature_seconds"]
             made["seconds"] = time.perf_counter() - begun + components["seconds"]
-            if config.filter == "none":
+            if "test" in needed or ((config.map_seed, config.perplexity) == FIRST_MAP and not self.within):
                 made["test"] = mapping.transform(components["test"])
             return made
 
-        needed = ("train", "test") if config.filter == "none" else ("train",)
         return self._stored(f"map-{plain.key}.npz", fit, needed)
 
     def _components(self, config: FilterConfig) -> dict[str, np.ndarray]:

@@ -39,6 +39,28 @@ def test_a_gain_at_every_large_batch_replicates_the_papers_finding(every_claim):
     assert verdict("G14", every_claim, ds).outcome == "replicated"
 
 
+def test_what_is_measured_in_part_is_not_replicated_yet(every_claim):
+    ds = large(lambda size: 0.02)
+    part = ds.isel(run=(ds["batch_size"] == 6272).to_numpy().nonzero()[0])
+    for name in ("G11", "G14"):
+        found = verdict(name, every_claim, part)
+        assert found.outcome == "mixed"
+        assert "Two seeds on both sets lack at batch 10,368." in found.ours
+
+
+def test_a_size_with_one_seed_is_left_open(every_claim):
+    ds = large(lambda size: 0.02)
+    once = ((ds["batch_size"] != 10368) | (ds["seed"] == 0)).to_numpy()
+    found = verdict("G11", every_claim, ds.isel(run=once.nonzero()[0]))
+    assert found.outcome == "mixed"
+    assert "lack at batch 10,368" in found.ours
+
+
+def test_a_difference_that_is_clear_and_small_leaves_sets_alike(every_claim):
+    ds = large(lambda size: 0.004)  # less than half of 77.5 less 75.2 points
+    assert verdict("G13", every_claim, ds).outcome == "replicated"
+
+
 def test_a_loss_at_every_large_batch_does_not(every_claim):
     ds = large(lambda size: -0.02)
     found = verdict("G11", every_claim, ds)

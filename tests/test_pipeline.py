@@ -162,6 +162,13 @@ def test_a_map_alone_has_training_and_test_set(store):
     assert study.parted(ds)["agreement"].min() > 0.3
 
 
+def test_the_map_of_a_mask_serves_for_the_map_alone_and_is_not_made_twice(made, store, tmp_path):
+    moved = shutil.copytree(store, tmp_path / "moved", ignore=shutil.ignore_patterns("weights.pt", "components-*"))
+    before = {path.name: path.stat().st_mtime_ns for path in moved.rglob("map-*.npz")}
+    assert int(make([PLAIN], moved)["of_test_set"].sum()) > 0  # without what a new map would need
+    assert {path.name: path.stat().st_mtime_ns for path in moved.rglob("map-*.npz")} == before
+
+
 def test_masks_that_are_made_twice_are_equal(made, tmp_path):
     again = make([MASK, OTHERS[0]], tmp_path)
     assert np.array_equal(again["keep"].values, made["keep"].values[:2])

@@ -7,14 +7,14 @@ out half of what the paper reports, of the same difference or of the nearest tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.claims.claim import MARGIN, Claim, Judge, agrees, beyond, outcome, sign
+from dolb.claims.claim import MARGIN, Claim, Judge, agrees, beyond, outcome
 from dolb.summary import filtered as study
 
 _NONE = "not yet measured", "", "Two seeds on both sets, at one batch size, are the least."
@@ -26,6 +26,7 @@ _NULL = (
 # A ratio of variances that two times four runs, as many as the paper has of a cell, would not show: it would have to be
 # nine for an F-test to see it.
 _LEAST_RATIO = 2.0
+_FEWEST_DECAYS = 2  # the smaller ones of the paper's four
 
 
 def _best_accuracies(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -69,7 +70,8 @@ def _values(
 
 def _beats_random(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     said = _reported_gains(claims, "random")
-    return _every_size(ds, "random", lambda size: said.get(size, min(said.values())), "reported for the batch size")
+    gains, where = (lambda size: said.get(size, min(said.values()))), "reported for the batch size"
+    return _every_size(ds, "random", gains, where, needed=said)
 
 
 def _reported_gains(claims: Mapping[str, Claim], other: str) -> dict[int, float]:
@@ -80,13 +82,14 @@ def _reported_gains(claims: Mapping[str, Claim], other: str) -> dict[int, float]
 
 def _small_decays(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     frame = study.runs(ds)
-    small = sorted(frame["weight_decay"].unique())[:2]
+    small = sorted(frame["weight_decay"].unique())[:_FEWEST_DECAYS]
     frame = frame[frame["weight_decay"].isin(small)]
     parts = [study.differences(frame, "network", other, ["weight_decay"]) for other in ("full", "random")]
     table = _told_apart(pd.concat(parts, ignore_index=True))
     if table.empty:
         return _NONE
     rows = table.to_dict("records")
+    lacking = len(parts) * _FEWEST_DECAYS - len(rows)
     told = "; ".join(f"over {row['other']} at weight decay {row['weight_decay']:g} {_points(row)}" for row in rows)
     said = {other: float(np.mean(list(_reported_gains(claims, other).values()))) for other in ("full", "random")}
     holds = [beyond(row["low"], row["high"], MARGIN * said[row["other"]]) for row in rows]
@@ -94,7 +97,7 @@ def _small_decays(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str
         f"The smaller half of the weight decays, each the mean over batch sizes. {_PAIRED} {_NULL} That is, of "
         f"its best cells, {100 * said['full']:.1f} points over full and {100 * said['random']:.1f} over random data."
     )
-    return outcome(*holds), f"Network filtered data gain {told}.", reason
+    return outcome(*holds, *[None] * lacking), f"Network filtered data gain {told}.", reason
 
 
 def _falls_with_batch(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -116,13 +119,15 @@ def _falls_with_batch(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str,
     by_size = sorted((int(size), sets["network"]["accuracy"] / 100) for size, sets in claims["G7"].reported.items())
     fall = by_size[-1][1] - by_size[0][1]
     reason = f"{_PAIRED} {_NULL} That is {100 * fall:.1f} points between its best cells."
-    return outcome(beyond(row["low"], row["high"], MARGIN * fall)), ours, reason
+    holds = beyond(row["low"], row["high"], MARGIN * fall)
+    whole = smallest <= by_size[0][0] and largest >= by_size[-1][0]
+    return outcome(holds, *([] if whole else [None])), ours, reason
 
 
 def _large_gain(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     low, high = claims["G11"].setting["batch_size"]
     gain, where = _reported_large_gain(claims)
-    return _every_size(ds, "full", lambda size: gain, where, low, high)
+    return _every_size(ds, "full", lambda size: gain, where, low, high, needed=(low, high))
 
 
 def _reported_large_gain(claims: Mapping[str, Claim]) -> tuple[float, str]:
@@ -138,47 +143,66 @@ def _large_accuracies(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str,
 
 
 def _as_good_below(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
-    rows = _by_size(ds, "full", high=claims["G13"].setting["below"] - 1)
+    rows, lacking = _by_size(ds, "full", high=claims["G13"].setting["below"] - 1)
     if not rows:
         return _NONE
     gain, where = _reported_large_gain(claims)
-    signs = [sign(row["low"], row["high"]) for row in rows]
-    # Whether one set is better is told by the sign; whether both are alike, only by an interval that is narrow too.
-    narrow = [max(-row["low"], row["high"]) < MARGIN * gain for row in rows]
-    holds = [(True if enough else None) if one is None else False for one, enough in zip(signs, narrow, strict=True)]
+    least = MARGIN * gain
+    # Alike is an interval within half the gain to either side; one that zero lies in may still be wide.
+    holds = [
+        True if max(-row["low"], row["high"]) < least else False if max(row["low"], -row["high"]) > least else None
+        for row in rows
+    ]
     reason = (
-        f"{_PAIRED} Two sets are alike at a size if the interval holds zero and no difference of half the gain "
-        f"{where}, {100 * gain:.1f} points; one that holds both is too wide to tell."
+        f"{_PAIRED} Two sets are alike at a size if the interval holds no difference of half the gain {where}, "
+        f"{100 * gain:.1f} points, and unlike if it holds nothing smaller; any other is too wide to tell."
     )
-    return outcome(*holds), _gains(rows, "full"), reason
+    return outcome(*holds, *[None] * len(lacking)), _gains(rows, "full", lacking), reason
 
 
 def _large_beats_random(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     least = min(_reported_gains(claims, "random").values())
-    return _every_size(ds, "random", lambda size: least, "reported at small batches, the least, as there is none here")
+    where, needed = "reported at small batches, the least, as there is none here", claims["G11"].setting["batch_size"]
+    return _every_size(ds, "random", lambda size: least, where, needed=needed)
 
 
 def _every_size(
-    ds: xr.Dataset, other: str, gain: Callable[[int], float], where: str, low: int = 0, high: int | None = None
+    ds: xr.Dataset,
+    other: str,
+    gain: Callable[[int], float],
+    where: str,
+    low: int = 0,
+    high: int | None = None,
+    needed: Iterable[int] = (),
 ) -> tuple[str, str, str]:
     """Judge whether network filtered data beat another set at each batch size; ``gain`` is what the paper has of it."""
-    rows = _by_size(ds, other, low, high)
+    rows, lacking = _by_size(ds, other, low, high, needed)
     if not rows:
         return _NONE
     said = [gain(row["batch_size"]) for row in rows]
     holds = [beyond(row["low"], row["high"], MARGIN * value) for row, value in zip(rows, said, strict=True)]
     span = " to ".join(f"{100 * value:.1f}" for value in sorted({min(said), max(said)}))
-    return outcome(*holds), _gains(rows, other), f"{_PAIRED} {_NULL} The gain {where} is {span} points."
+    reason = f"{_PAIRED} {_NULL} The gain {where} is {span} points."
+    return outcome(*holds, *[None] * len(lacking)), _gains(rows, other, lacking), reason
 
 
-def _by_size(ds: xr.Dataset, other: str, low: int = 0, high: int | None = None) -> list[dict[Hashable, Any]]:
-    table = _told_apart(study.differences(study.runs(ds), "network", other))
-    return [row for row in table.to_dict("records") if low <= row["batch_size"] <= (high or row["batch_size"])]
+def _by_size(
+    ds: xr.Dataset, other: str, low: int = 0, high: int | None = None, needed: Iterable[int] = ()
+) -> tuple[list[dict[Hashable, Any]], list[int]]:
+    """Return what can be told by batch size, and the sizes at which it cannot: run with one seed, or needed and not."""
+    frame = study.runs(ds)
+    frame = frame[frame["batch_size"].between(low, np.inf if high is None else high)]
+    rows = _told_apart(study.differences(frame, "network", other)).to_dict("records")
+    sizes = {*map(int, needed), *map(int, frame.loc[frame["set"].isin(("network", other)), "batch_size"])}
+    return rows, sorted(sizes - {int(row["batch_size"]) for row in rows})
 
 
-def _gains(rows: list[dict[Hashable, Any]], other: str) -> str:
+def _gains(rows: list[dict[Hashable, Any]], other: str, lacking: Iterable[int] = ()) -> str:
     told = "; ".join(f"{_points(row)} at batch {row['batch_size']:,}" for row in rows)
-    return f"Accuracy on network filtered less that on {other} data: {told}."
+    missing = ", ".join(f"{size:,}" for size in lacking)
+    return f"Accuracy on network filtered less that on {other} data: {told}." + (
+        f" Two seeds on both sets lack at batch {missing}." if missing else ""
+    )
 
 
 def _varies_more(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
