@@ -7,7 +7,7 @@ import pytest
 from made_runs import made_run
 from scipy import stats
 
-from dolb import results
+from dolb import recipes, results
 from dolb.summary import filtered as study
 
 EXAMPLES, KEPT = 1000, 800
@@ -187,3 +187,37 @@ def test_a_rest_of_one_example_is_no_update_of_its_own():
     ds = results.merge([run("full", 0.8, batch_size=999), run("network-a-1", 0.8, batch_size=999, epochs=8)])
     table = study.runs(ds).set_index("set")
     assert table.loc["full", "updates"] == 8  # 1000 examples: one batch of 1000 in each of 8 epochs
+
+
+def small_and_large(best):
+    """Make runs with small batches of two other ways to choose, and with a large one of the better of them."""
+    small = [
+        made_run((accuracy,) * 5, subset=f"{name}-a-1", batch_size=size, weight_decay=0.005, seed=seed)
+        for name, accuracy in (("full", 0.8), ("network", 0.81), ("recursive", 0.9), ("el2n", 0.7), (best, 0.79))
+        for size in (64, 256)
+        for seed in (0, 1)
+    ]
+    large = [
+        made_run((0.7,) * 5, subset=f"{name}-a-1", batch_size=6272, weight_decay=0.005, seed=seed)
+        for name in ("full", "network", best)
+        for seed in (0, 1)
+    ]
+    return results.merge(small), results.merge(large)
+
+
+def test_the_best_baseline_is_that_of_equal_size_with_the_highest_mean():
+    small, large = small_and_large("forgetting")
+    assert study.best_baseline(small, 0.005) == "forgetting"  # the recursive set is smaller, and not among them
+    assert study.best_baseline(small, 0.01) is None
+    assert study.best_baseline(None, 0.005) is None
+    assert "forgetting stands beside them" in study.baseline_in_words(large, small)
+    assert "not run with large batches yet" in study.baseline_in_words(large, None)
+
+
+def test_the_recipe_takes_the_best_baseline_of_the_published_runs(repo_root):
+    path = repo_root / "results" / "filtered-small-batch.nc"
+    if not path.exists():
+        pytest.skip("runs with small batches are not published yet")
+    (decay,) = {run.weight_decay for run in recipes.configs("filtered-large-batch", "paper")}
+    sets = {run.subset.split("-")[0] for run in recipes.configs("filtered-large-batch", "paper")}
+    assert study.best_baseline(results.load(path), decay) in sets

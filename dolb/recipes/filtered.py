@@ -46,6 +46,7 @@ class _Study:
     el2n: tuple[int, int]  # networks, and the epoch after which they are asked
     folds: int
     pretrained: bool
+    best_baseline: str = ""  # with small batches, as `summary.filtered.best_baseline` finds it
 
 
 STUDIES = {
@@ -269,14 +270,16 @@ def filtered_large_batch(
 ) -> list[RunConfig]:
     """Return runs of eight workers with large batches, on full, network filtered and random data.
 
-    With ``kept``, how many examples the masks keep and of how many, each smaller set also has runs that make as many
-    updates as those on full data. ``own`` adds sets, as in ``filtered_small_batch``.
+    The best of the baselines with small batches is beside them, once it is known. With ``kept``, how many examples the
+    masks keep and of how many, each smaller set also has runs that make as many updates as those on full data. ``own``
+    adds sets, as in ``filtered_small_batch``.
     """
     few, many = (tuple(range(count)) for count in LARGE_SEEDS[scale])
+    standard = (*MAIN_SETS, *filter(None, [STUDIES[scale].best_baseline]))
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS}, True)
         for size in batch_sizes or LARGE[scale]
-        for name in dict.fromkeys((*(sets or MAIN_SETS), *_own_names(own)))
+        for name in dict.fromkeys((*(sets or standard), *_own_names(own)))
         for seed in seeds or (many if size >= MORE_SEEDS_FROM[scale] else few)
     ]
     return _runs(scale, "filtered-large-batch", cells, epochs, kept, own)

@@ -147,6 +147,33 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[top].sort_values(["equal", "batch_size", "accuracy"], ignore_index=True)
 
 
+def best_baseline(small: xr.Dataset | None, weight_decay: float) -> str | None:
+    """Return the other way to choose as many images that did best with small batches, for a comparison with large ones.
+
+    It is the set, apart from the three of the study and the recursive one, which is smaller, with the highest mean
+    accuracy at the largest of the small batches and the weight decay of the large ones; None where none was run so.
+    """
+    if small is None:
+        return None
+    frame = runs(small)
+    frame = frame[(frame["weight_decay"] == weight_decay) & (frame["batch_size"] == frame["batch_size"].max())]
+    means = frame[frame["set"].isin(ORDER[ORDER.index("recursive") + 1 :])].groupby("set")["accuracy"].mean()
+    return str(means.idxmax()) if len(means) else None
+
+
+def baseline_in_words(ds: xr.Dataset, small: xr.Dataset | None) -> str:
+    """Say which other way to choose stands beside the study's sets with large batches, and how it was chosen."""
+    others = [name for name in in_order(runs(ds)["set"]) if name not in (*MAIN, "recursive") and name in ORDER]
+    best = best_baseline(small, float(ds["weight_decay"].min()))
+    if best is None or best not in others:
+        return "The best of the other ways to choose as many images is not run with large batches yet."
+    return (
+        f"Of the other ways to choose as many images {best} stands beside them: it has the highest mean accuracy at "
+        "the largest batch of the page before and the weight decay of this one. That choice was made by accuracy on "
+        "the same test images, which favours it a little."
+    )
+
+
 def differences(frame: pd.DataFrame, one: str, other: str, by: Sequence[str] = ("batch_size",)) -> pd.DataFrame:
     """Return the accuracy on ``one`` set less that on the ``other``, runs of one seed in pairs, for each group.
 
