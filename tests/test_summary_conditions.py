@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from made_scaling import made_measurement
+from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import results
+from dolb.profiling import scaling_sweep
+from dolb.profiling.config import ScalingConfig
 from dolb.summary import conditions
 
 
@@ -56,3 +58,61 @@ def test_the_published_page_says_what_is_true_of_its_rows(repo_root):
     measured = ds["source"].values == "measured"
     held = "pinned" in ds and bool(ds["pinned"].values[measured].all())
     assert ("Each rank was held to one core" in conditions.cores(ds)) == held
+
+
+# How often
+
+
+def repeated():
+    """Two libraries on 1, 2 and 4 ranks, twice: the second time 10% faster on several ranks."""
+    return made_measurements(lambda _, ranks, repeat: 100.0 * ranks * (1 + 0.1 * repeat * (ranks > 1)), repeats=2)
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return small_simulation()
+
+
+def test_bars_are_told_with_the_spread_that_they_rest_on(simulation):
+    said = conditions.bars(scaling_sweep.complete(repeated(), simulation))
+    spread = np.expm1(np.log([1, 1.1]).std(ddof=1))  # alike in four cells, one degree of freedom each
+    assert "95% intervals" in said
+    assert "pooled over cells" in said
+    assert f"on several ranks repeated throughputs differ by a standard deviation of {spread:.0%}" in said
+    assert "(4 degrees of freedom)" in said
+
+
+def test_without_repetitions_there_are_said_to_be_no_bars(simulation):
+    rows = made_measurements(lambda _, ranks, __: 100.0 * ranks, repeats=1)
+    assert "no bars" in conditions.bars(scaling_sweep.complete(rows, simulation))
+
+
+def test_settings_links_and_points_of_both_scalings_are_counted_for_what_they_are(simulation):
+    each = ScalingConfig(experiment="ddp-vs-horovod").batch_size_per_rank
+    rows = [
+        *repeated(),
+        made_measurement(400, library="horovod", ranks=4, cycle_time_ms=25.0),
+        *(row for row in made_linked(lambda *_: 100.0, repeats=1) if row["hosts"].item() > 1),
+        made_measurement(150, ranks=2, batch_size_per_rank=2 * each, scaling="strong"),
+        made_measurement(90, ranks=1, batch_size_per_rank=4 * each, scaling="strong"),
+    ]
+    said = conditions.made(scaling_sweep.complete(rows, simulation), set())
+    # 2 libraries on 3 numbers of ranks, twice, and 2 of strong scaling; the 4 ranks of DDP are a point of that too.
+    assert said == (
+        "19 measurements stand behind this half: 14 of 8 cells, 1 of settings other than the defaults, 4 over links. "
+        "1 of these cells are points of weak and of strong scaling, and are drawn as both. 2 of the cells were "
+        "measured once: their bars rest on the repetitions of others."
+    )
+
+
+@pytest.mark.parametrize(
+    ("further", "kept", "says"),
+    [
+        ({"c"}, True, "Of the grid of the paper scale 1 of 13 are not made yet."),
+        ({"c"}, False, "made with other settings than the grid has now, and all of its 1 are to come."),
+    ],
+)
+def test_what_is_measured_is_told_with_what_the_grid_lacks(simulation, further, kept, says):
+    rows = repeated()
+    keys = {row["key"].item() for row in rows} if kept else set()
+    assert says in conditions.made(scaling_sweep.complete(rows, simulation), keys | further)

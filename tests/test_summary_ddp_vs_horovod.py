@@ -21,11 +21,12 @@ def loses(library, ranks, repeat):
     return (100 - 20 * repeat) * ranks * (1 - lost * np.log2(ranks))
 
 
-def test_cells_have_the_geometric_mean_and_students_interval_of_logarithms(simulation):
+def test_cells_have_the_geometric_mean_and_an_interval_by_the_spread_of_all_cells_of_several_ranks(simulation):
     ds = scaling_sweep.complete(made_measurements(loses), simulation)
     cell = study.cells(ds).set_index(["variant", "ranks"]).loc[("DDP", 4)]
     logs = np.log([loses("ddp", 4, repeat) for repeat in range(3)])
-    half = stats.t.ppf(0.975, 2) * logs.std(ddof=1) / np.sqrt(3)
+    # All four cells of several ranks, two libraries on 2 and on 4, spread alike: two degrees of freedom each.
+    half = stats.t.ppf(0.975, 4 * 2) * logs.std(ddof=1) / np.sqrt(3)
     assert cell["images_per_second"] == pytest.approx(np.exp(logs.mean()))
     assert cell["speed_high"] == pytest.approx(np.exp(logs.mean() + half))
     # What slows a whole repetition is not in the efficiency.
@@ -33,9 +34,52 @@ def test_cells_have_the_geometric_mean_and_students_interval_of_logarithms(simul
     assert cell["high"] - cell["low"] == pytest.approx(0, abs=1e-9)
 
 
-def test_one_repetition_has_no_interval(simulation):
+def test_where_nothing_was_repeated_there_is_no_interval(simulation):
     ds = scaling_sweep.complete(made_measurements(loses, repeats=1), simulation)
     assert study.cells(ds)["low"].isna().all()
+    assert study.gaps(ds)["low"].isna().all()
+
+
+def test_a_cell_that_was_measured_once_has_the_interval_of_others_wider_by_its_one_run(simulation):
+    once = [made_measurement(600, library="ddp", ranks=8)]
+    cells = study.cells(scaling_sweep.complete([*made_measurements(loses), *once], simulation))
+    cells = cells.set_index(["library", "ranks"])
+    reach = np.log(cells["speed_high"] / cells["images_per_second"])
+    assert reach["ddp", 8] == pytest.approx(np.sqrt(3) * reach["ddp", 4])
+
+
+def test_one_rank_and_several_have_spreads_of_their_own(simulation):
+    def alone_varies(library, ranks, repeat):
+        return 100.0 * ranks * (1 + 0.2 * repeat * (ranks == 1))
+
+    spreads = study.cell_spreads(scaling_sweep.complete(made_measurements(alone_varies), simulation))
+    assert spreads[True]["images_per_second"].deviation == pytest.approx(0)
+    assert spreads[False]["images_per_second"].deviation == pytest.approx(np.log([1, 1.2, 1.4]).std(ddof=1))
+
+
+def test_a_setting_that_was_measured_once_has_the_interval_of_ratios_of_the_libraries(simulation):
+    """Within a repetition the libraries' ratio varies; a setting was tried in the first repetition alone."""
+
+    def speed(library, ranks, repeat):
+        return 100.0 * ranks * (1 + 0.1 * repeat * (library == "ddp"))
+
+    once = made_measurement(440, library="horovod", ranks=4, cycle_time_ms=25.0)
+    table = study.tuned(scaling_sweep.complete([*made_measurements(speed), once], simulation))
+    row = table[(table["source"] == "measured") & ~table["default"].astype(bool)].iloc[0]
+    deviation = np.log([1, 1.1, 1.2]).std(ddof=1)  # of 2 and of 4 ranks alike: four degrees of freedom
+    assert row["high"] / row["ratio"] == pytest.approx(np.exp(stats.t.ppf(0.975, 4) * deviation))
+
+
+def test_simulated_settings_and_the_defaults_have_no_interval(simulation):
+    once = made_measurement(440, library="horovod", ranks=4, cycle_time_ms=25.0)
+    table = study.tuned(scaling_sweep.complete([*made_measurements(loses), once], simulation))
+    without = table[table["default"].astype(bool) | (table["source"] == "simulated")]
+    assert without["low"].isna().all()
+    assert set(table.loc[table["default"].astype(bool), "setting"]) == {
+        "buckets of 25 MiB",
+        "cycle 1 ms, fusion 128 MiB",
+        "cycle 5 ms, fusion 64 MiB",  # of the simulated version
+    }
 
 
 def test_tuned_runs_are_no_part_of_the_cells(simulation):
@@ -69,6 +113,7 @@ def test_a_run_that_is_a_point_of_both_scalings_is_on_both_curves(simulation):
     assert cells.loc[("weak", 4), "efficiency"] == pytest.approx(300 / (4 * 100))
     # Of 64 images at once, one rank did 80 and 125 a second in the launches that had it: 100 in the geometric mean.
     assert cells.loc[("strong", 4), "efficiency"] == pytest.approx(300 / (4 * 100))
+    assert cells.index[cells["shared"]].tolist() == [("strong", 4)]
 
 
 def test_a_point_that_was_measured_for_either_scaling_stays_as_it_was_measured(simulation):
@@ -174,15 +219,3 @@ def test_the_error_of_the_simulator_is_told_of_points_that_it_was_not_fitted_to(
 @pytest.mark.parametrize(("mbit", "said"), [(20, "20 Mbit/s"), (2500, "2.5 Gbit/s"), (np.inf, "no limit")])
 def test_a_rate_is_said_as_people_say_it(mbit, said):
     assert study.rate_in_words(mbit) == said
-
-
-@pytest.mark.parametrize(
-    ("made", "grid", "says"),
-    [
-        ({"a", "b"}, {"a", "b"}, "2 measurements stand behind this half, of 2 cells. 1 of these were measured once"),
-        ({"a", "b"}, {"a", "b", "c"}, "Of the grid of the paper scale 1 of 3 are not made yet."),
-        ({"a", "b"}, {"c"}, "made with other settings than the grid has now, and all of its 1 are to come."),
-    ],
-)
-def test_what_is_measured_is_told_with_what_the_grid_lacks(made, grid, says):
-    assert says in study.made_in_words(pd.DataFrame({"repeats": [1, 3]}), made, grid)

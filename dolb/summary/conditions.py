@@ -1,10 +1,12 @@
-"""Under which conditions ranks were measured, in words: what one rank alone was, and what ranks had of the machine."""
+"""Under which conditions ranks were measured, in words: what one rank alone was, what ranks had, how often."""
 
 from __future__ import annotations
 
 import numpy as np
 import xarray as xr
 
+from dolb import summary
+from dolb.summary import ddp_vs_horovod as study
 from dolb.summary.ddp_vs_horovod import rows
 
 
@@ -51,3 +53,49 @@ def cores(ds: xr.Dataset) -> str:
     if older := len(measured) - len(recorded):
         told += f" Of {older} older runs nothing of this is recorded."
     return told
+
+
+def bars(ds: xr.Dataset) -> str:
+    """Say what the bars of measured cells are, and how large the spread is that they rest on."""
+    told = []
+    for several, where in ((True, "on several ranks"), (False, "on one rank")):
+        speed, efficiency = study.cell_spreads(ds)[several].values()
+        if speed.freedom:
+            told.append(
+                f"{where} repeated throughputs differ by a standard deviation of {speed.factor:.0%} and efficiencies "
+                f"by {efficiency.factor:.0%} ({speed.freedom} degrees of freedom)"
+            )
+    if not told:
+        return "There are no bars: nothing was measured twice."
+    return (
+        f"Bars are {summary.CONFIDENCE:.0%} intervals. Cells have few repetitions each, so the spread of these is "
+        f"pooled over cells, as a factor: {'; '.join(told)}."
+    )
+
+
+def made(ds: xr.Dataset, grid: set[str]) -> str:
+    """Say how many measurements there are and of what, how often they were repeated, and what the grid lacks.
+
+    ``grid`` are keys. A grid whose settings have changed since is lacking as a whole.
+    """
+    measured, table = rows(ds, "measured"), study.cells(ds)
+    usual, own = int((~study.at_defaults(ds)["shared"]).sum()), table[~table["shared"]]
+    here = measured["hosts"] == 1
+    others = int(here.sum()) - usual
+    told = f"{len(measured)} measurements stand behind this half: {usual} of {len(own)} cells"
+    told += f", {others} of settings other than the defaults" if others else ""
+    told += f", {int((~here).sum())} over links" if (~here).any() else ""
+    told += "."
+    if twice := int(table["shared"].sum()):
+        told += f" {twice} of these cells are points of weak and of strong scaling, and are drawn as both."
+    if once := int((own["repeats"] == 1).sum()):
+        known = own.loc[own["repeats"] == 1, "low"].notna().all()
+        rests = "their bars rest on the repetitions of others" if known else "they have no bar"
+        told += f" {once} of the cells were measured once: {rests}."
+    if not (lacking := len(grid - set(measured["key"]))):
+        return told
+    if lacking == len(grid):
+        return (
+            f"{told} They were made with other settings than the grid has now, and all of its {len(grid)} are to come."
+        )
+    return f"{told} Of the grid of the paper scale {lacking} of {len(grid)} are not made yet."

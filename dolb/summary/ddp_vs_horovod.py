@@ -1,8 +1,9 @@
 """The numbers of DDP against Horovod: measured throughput and efficiency, simulated curves, and what tuning gains.
 
-Rows are told apart by ``source``: measured here, or simulated. Means are geometric and intervals Student's over
-the logarithms of repetitions; runs are compared within a repetition, as what slows a machine slows both. Libraries are
-compared by throughput on as many ranks: an efficiency over a library's own rank hides what the library costs there.
+Rows are told apart by ``source``: measured here, or simulated. Means are geometric and intervals Student's, with one
+spread of logarithms for all cells of a kind, as cells have few repetitions; runs are compared within a repetition, as
+what slows a machine slows both. Libraries are compared by throughput on as many ranks: an efficiency over a library's
+own rank hides what the library costs there.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import xarray as xr
 from scipy import stats
 
 from dolb import summary
+from dolb.summary import pooled
+from dolb.summary.pooled import Spread
 
 CELL = ("arch", "scaling", "library", "variant", "ranks")
+SPEED = "images_per_second"
 SETTINGS = {"bucket_mb": 25.0, "fusion_threshold_mb": 128.0, "cycle_time_ms": 1.0}  # the libraries' defaults
 DDP = "DDP"
 OF_ITS_TIME, UNCACHED, LATER = "Horovod 0.20", "Horovod 0.20, no cache", "Horovod 0.21"
 TUNED = "Horovod 0.20, tuned"
 RING = "ring all-reduce"
 LINKED = ("arch", "hosts", "library", "variant", "link_mbit")
-DROP = 0.05  # a curve bends where a doubling of ranks costs more efficiency than this
+DROP = 0.05  # a curve bends where a doubling of ranks costs more of efficiency than these 5 points
 
 
 def rows(ds: xr.Dataset, source: str) -> pd.DataFrame:
@@ -38,18 +42,21 @@ def rows(ds: xr.Dataset, source: str) -> pd.DataFrame:
 def on_loopback(ds: xr.Dataset) -> pd.DataFrame:
     """Return the measured runs whose ranks share one machine and its loopback interface.
 
-    A run of weak scaling that is a point of strong scaling too, as many ranks with the same batch, is there for both.
+    A run of weak scaling that is a point of strong scaling too, as many ranks with the same batch, is there for both;
+    the second time it is ``shared``, so that what counts runs can count it once.
     """
-    measured = rows(ds, "measured")
+    measured = rows(ds, "measured").assign(shared=False)
     measured = measured[measured["hosts"] == 1].reset_index(drop=True)
     strong = measured[measured["scaling"] == "strong"]
     if strong.empty:
         return measured
     same = ["arch", "library", "repeat", "batch_size"]
-    alone = np.log(strong["images_per_second"] / (strong["efficiency"] * strong["ranks"]))
+    alone = np.log(strong[SPEED] / (strong["efficiency"] * strong["ranks"]))
     alone = np.exp(alone.groupby([strong[name] for name in same]).mean()).rename("alone")
-    shared = measured[measured["scaling"] == "weak"].join(alone, on=same, how="inner").assign(scaling="strong")
-    shared["efficiency"] = shared["images_per_second"] / (shared.pop("alone") * shared["ranks"])
+    shared = (
+        measured[measured["scaling"] == "weak"].join(alone, on=same, how="inner").assign(scaling="strong", shared=True)
+    )
+    shared["efficiency"] = shared[SPEED] / (shared.pop("alone") * shared["ranks"])
     point = [*same, "ranks", *SETTINGS]
     lacking = ~pd.MultiIndex.from_frame(shared[point]).isin(pd.MultiIndex.from_frame(strong[point]))
     return pd.concat([measured, shared[lacking]], ignore_index=True)
@@ -63,19 +70,23 @@ def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
-    """Return measured throughput and efficiency by network, scaling, library and ranks, at the default settings."""
-    measured = on_loopback(ds)
-    usual = measured[_usual(measured)]
+    """Return measured throughput and efficiency by network, scaling, library and ranks, at the default settings.
+
+    ``shared`` are the cells of strong scaling whose runs are those of a cell of weak scaling.
+    """
+    usual, spreads = at_defaults(ds), cell_spreads(ds)
     made = []
     for values, group in usual.groupby(list(CELL), sort=True):
-        speed, efficiency = (geometric(group[name].to_numpy()) for name in ("images_per_second", "efficiency"))
+        of = spreads[bool(group["ranks"].iloc[0] > 1)]
+        speed, efficiency = (pooled.geometric(group[name].to_numpy(), of[name]) for name in (SPEED, "efficiency"))
         made.append(
             {
                 **dict(zip(CELL, values, strict=True)),
-                **dict(zip(("images_per_second", "speed_low", "speed_high"), speed, strict=True)),
+                **dict(zip((SPEED, "speed_low", "speed_high"), speed, strict=True)),
                 **dict(zip(("efficiency", "low", "high"), efficiency, strict=True)),
                 "batch_size": int(group["batch_size"].iloc[0]),
                 "repeats": len(group),
+                "shared": bool(group["shared"].all()),
                 "device": group["device"].iloc[0],
                 "source": "measured",
             }
@@ -83,37 +94,51 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def made_in_words(cells: pd.DataFrame, made: set[str], grid: set[str]) -> str:
-    """Say how many measurements there are, of how many cells, how often they were repeated, and what the grid lacks.
+def at_defaults(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the runs of `on_loopback` at the libraries' default settings."""
+    measured = on_loopback(ds)
+    return measured[_usual(measured)]
 
-    ``made`` and ``grid`` are keys. A grid whose settings have changed since is lacking as a whole.
+
+def cell_spreads(ds: xr.Dataset) -> dict[bool, dict[str, Spread]]:
+    """Return what repetitions of a cell differ by, of throughput and of efficiency, for one rank and for several.
+
+    The keys are whether there are several ranks, and the name of the quantity. Each run counts once.
     """
-    once = int((cells["repeats"] == 1).sum())
-    told = f"{len(made)} measurements stand behind this half, of {len(cells)} cells."
-    if once:
-        told += (
-            f" {once} of these were measured once: they have no bar, and may be off by what a repetition would show."
-        )
-    if not (lacking := len(grid - made)):
-        return told
-    if lacking == len(grid):
-        return (
-            f"{told} They were made with other settings than the grid has now, and all of its {len(grid)} are to come."
-        )
-    return f"{told} Of the grid of the paper scale {lacking} of {len(grid)} are not made yet."
+    usual = at_defaults(ds)
+    usual = usual[~usual["shared"]]
+    return {
+        several: {name: pooled.spread(part[name], [part[key] for key in CELL]) for name in (SPEED, "efficiency")}
+        for several, part in ((False, usual[usual["ranks"] == 1]), (True, usual[usual["ranks"] > 1]))
+    }
 
 
 def gaps(ds: xr.Dataset) -> pd.DataFrame:
-    """Return by network, scaling and ranks how many times Horovod's throughput DDP's is, with its interval."""
-    measured = on_loopback(ds)
-    return _ddp_over_horovod(measured[_usual(measured) & (measured["ranks"] > 1)], ["arch", "scaling", "ranks"])
+    """Return by network, scaling and ranks how many times Horovod's throughput DDP's is, with its interval.
+
+    ``shared`` are those of strong scaling whose runs are those of weak scaling.
+    """
+    by = ["arch", "scaling", "ranks", "shared"]
+    return _ratios(_paired(on_loopback(ds), by), by, _ratio_spread(on_loopback(ds)))
 
 
-def _ddp_over_horovod(runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    wide = runs.pivot_table(index=[*by, "repeat"], columns="library", values="images_per_second")
-    if not {"ddp", "horovod"} <= set(wide):
-        return pd.DataFrame(columns=[*by, "ratio", "low", "high", "repeats"])
-    return _ratios((wide["ddp"] / wide["horovod"]).dropna(), by)
+def _paired(runs: pd.DataFrame, by: list[str]) -> pd.Series:
+    """Return DDP's throughput over Horovod's in the same repetition, on several ranks at the default settings."""
+    runs = runs[_usual(runs) & (runs["ranks"] > 1)]
+    wide = runs.pivot_table(index=[*by, "repeat"], columns="library", values=SPEED)
+    wide = wide.reindex(columns=["ddp", "horovod"])
+    return (wide["ddp"] / wide["horovod"]).dropna()
+
+
+def _ratio_spread(measured: pd.DataFrame) -> Spread:
+    """Pool what ratios of two runs differ by between repetitions: of the libraries, and of settings to the defaults.
+
+    Either is of two runs on as many ranks in one repetition; settings are too few to tell a spread of their own.
+    """
+    by = ["arch", "scaling", "ranks"]
+    settings, setting = _over_defaults(measured)
+    changed = settings[~_usual(settings.index.to_frame(index=False)).to_numpy()]
+    return pooled.joined(pooled.spread(_paired(measured[~measured["shared"]], by), by), pooled.spread(changed, setting))
 
 
 # -- measured over links -----------------------------------------------------------------------------------------------
@@ -125,18 +150,20 @@ def linked(ds: xr.Dataset) -> pd.DataFrame:
     The table is empty where nothing was measured over links.
     """
     measured = rows(ds, "measured")
+    measured = measured[measured["hosts"] > 1]
+    of = {name: pooled.spread(measured[name], [measured[key] for key in LINKED]) for name in (SPEED, "efficiency")}
     made = []
-    for values, group in measured[measured["hosts"] > 1].groupby(list(LINKED), sort=True):
+    for values, group in measured.groupby(list(LINKED), sort=True):
         batch = int(group["batch_size"].iloc[0])
-        speed, efficiency = (geometric(group[name].to_numpy()) for name in ("images_per_second", "efficiency"))
+        speed, efficiency = (pooled.geometric(group[name].to_numpy(), of[name]) for name in (SPEED, "efficiency"))
         made.append(
             {
                 **dict(zip(LINKED, values, strict=True)),
                 **dict(zip(("step_seconds", "step_high", "step_low"), (batch / value for value in speed), strict=True)),
                 **dict(zip(("efficiency", "low", "high"), efficiency, strict=True)),
-                "images_per_second": speed[0],
-                "achieved_mbit": geometric(group["achieved_mbit"].to_numpy())[0],
-                "link_latency_seconds": geometric(group["link_latency_seconds"].to_numpy())[0],
+                SPEED: speed[0],
+                "achieved_mbit": _mean(group["achieved_mbit"]),
+                "link_latency_seconds": _mean(group["link_latency_seconds"]),
                 "limit": rate_in_words(float(group["link_mbit"].iloc[0])),
                 "batch_size": batch,
                 "repeats": len(group),
@@ -149,8 +176,9 @@ def linked(ds: xr.Dataset) -> pd.DataFrame:
 
 def linked_gaps(ds: xr.Dataset) -> pd.DataFrame:
     """Return by network, hosts and the rate of links how many times Horovod's throughput DDP's is."""
-    measured = rows(ds, "measured")
-    return _ddp_over_horovod(measured[measured["hosts"] > 1], ["arch", "hosts", "link_mbit"])
+    measured, by = rows(ds, "measured"), ["arch", "hosts", "link_mbit"]
+    ratio = _paired(measured[measured["hosts"] > 1], by)
+    return _ratios(ratio, by, pooled.spread(ratio, by))
 
 
 def links_in_words(cells: pd.DataFrame, points: pd.DataFrame) -> str:
@@ -183,8 +211,8 @@ def rate_in_words(mbit: float) -> str:
 def tuned(ds: xr.Dataset) -> pd.DataFrame:
     """Return, for every setting that was tuned, its throughput over that of the defaults.
 
-    Measured are those on the number of ranks on which most was, with an interval over repetitions; simulated ones have
-    none.
+    Measured are those on the number of ranks on which most was, with an interval; simulated ones have none.
+    ``default`` are the defaults themselves, which are there to be drawn and are none of the settings tried.
     """
     parts = [_tuned_measured(on_loopback(ds)), _tuned_simulated(rows(ds, "simulated"))]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
@@ -196,26 +224,35 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def _tuned_measured(measured: pd.DataFrame) -> pd.DataFrame:
+    ratio, by = _over_defaults(measured)
+    table = _ratios(ratio, by, _ratio_spread(measured))
+    table = table.assign(source="measured", setting=_in_words(table), default=_usual(table))
+    table.loc[table["default"], ["low", "high", "log_error"]] = np.nan  # 1 by definition
+    return table
+
+
+def _over_defaults(measured: pd.DataFrame) -> tuple[pd.Series, list[str]]:
+    """Return every run's throughput over that at the defaults in its repetition, and what tells settings apart."""
     weak = measured[measured["scaling"] == "weak"]
     changed = weak.loc[~_usual(weak), ["arch", "ranks"]]
     often = changed["ranks"].value_counts().sort_index(ascending=False)
     weak = weak[weak["arch"].isin(changed["arch"]) & (weak["ranks"] == (often.idxmax() if len(often) else 0))]
     same = ["arch", "library", "repeat"]
-    usual = weak[_usual(weak)].set_index(same)["images_per_second"]
+    usual = weak[_usual(weak)].set_index(same)[SPEED]
     pairs = weak.join(usual.rename("usual"), on=same).dropna(subset="usual")
     by = ["arch", "library", "variant", "ranks", *SETTINGS]
-    ratio = (pairs["images_per_second"] / pairs["usual"]).set_axis(pd.MultiIndex.from_frame(pairs[by]))
-    return _ratios(ratio, by).assign(source="measured", setting=lambda table: _in_words(table))
+    return (pairs[SPEED] / pairs["usual"]).set_axis(pd.MultiIndex.from_frame(pairs[by])), by
 
 
 def _tuned_simulated(simulated: pd.DataFrame) -> pd.DataFrame:
     table = simulated[simulated["variant"] == TUNED]
     if table.empty:
         return table
-    usual = curves_at(simulated, OF_ITS_TIME).set_index("ranks")["images_per_second"]
-    ratio = table["images_per_second"] / table["ranks"].map(usual)
+    usual = curves_at(simulated, OF_ITS_TIME)
+    ratio = table[SPEED] / table["ranks"].map(usual.set_index("ranks")[SPEED])
     kept = table[["arch", "library", "variant", "ranks", *SETTINGS, "source"]]
-    return kept.assign(ratio=ratio, setting=_in_words(kept))
+    default = np.all([kept[name] == usual[name].iloc[0] for name in SETTINGS], axis=0)
+    return kept.assign(ratio=ratio, setting=_in_words(kept), default=default)
 
 
 def _in_words(table: pd.DataFrame) -> list[str]:
@@ -285,11 +322,11 @@ def _usual(table: pd.DataFrame) -> pd.Series:
     return pd.Series(np.all([table[name] == value for name, value in SETTINGS.items()], axis=0), index=table.index)
 
 
-def _ratios(ratio: pd.Series, by: Sequence[str]) -> pd.DataFrame:
-    """Return the geometric mean of ratios by group, with Student's interval over their logarithms."""
+def _ratios(ratio: pd.Series, by: Sequence[str], spread: Spread) -> pd.DataFrame:
+    """Return the geometric mean of ratios by group, with its interval and what that is made of."""
     made = []
     for values, group in ratio.groupby(level=list(by), sort=True):
-        middle, low, high = geometric(group.to_numpy())
+        middle, low, high = pooled.geometric(group.to_numpy(), spread)
         made.append(
             {
                 **dict(zip(by, values if isinstance(values, tuple) else (values,), strict=True)),
@@ -297,15 +334,15 @@ def _ratios(ratio: pd.Series, by: Sequence[str]) -> pd.DataFrame:
                 "low": low,
                 "high": high,
                 "repeats": len(group),
+                "log_error": spread.error(len(group)),
+                "freedom": spread.freedom,
             }
         )
-    return pd.DataFrame(made)
+    return pd.DataFrame(made, columns=[*by, "ratio", "low", "high", "repeats", "log_error", "freedom"])
 
 
-def geometric(values: np.ndarray) -> tuple[float, float, float]:
-    """Return the geometric mean and Student's interval over logarithms, which suits speeds and their ratios."""
-    middle, low, high = (float(np.exp(value)) for value in mean_interval(np.log(values)))
-    return middle, low, high
+def _mean(values: pd.Series) -> float:
+    return float(np.exp(np.log(values).mean()))
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
