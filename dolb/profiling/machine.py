@@ -102,12 +102,12 @@ def points(ds: xr.Dataset) -> pd.DataFrame:
     by a factor.
     """
     table = _measured(ds)
-    own = table[table["ranks"] == 1].groupby(_SAME)["images_per_second"].agg(_geometric).rename("own")
+    own = table[table["ranks"] == 1].groupby(_SAME)["images_per_second"].agg(geometric).rename("own")
     table = table.join(own, on=_SAME)
     table["images_per_second_alone"] = table[BASELINE].fillna(table["own"])
     table = table[(table["ranks"] > 1) & table["images_per_second_alone"].notna()]
     speeds = ["images_per_second", "images_per_second_alone"]
-    means = table.groupby([*_POINT, "pinned", "ranks"], as_index=False)[speeds].agg(_geometric)
+    means = table.groupby([*_POINT, "pinned", "ranks"], as_index=False)[speeds].agg(geometric)
     return means.sort_values([*_POINT, "ranks"], ignore_index=True)
 
 
@@ -120,7 +120,8 @@ def _measured(ds: xr.Dataset) -> pd.DataFrame:
     return table[(table["source"] == "measured") & (table["scaling"] == "weak") & on_loopback]
 
 
-def _geometric(values: pd.Series) -> float:
+def geometric(values: pd.Series) -> float:
+    """Return the geometric mean."""
     return float(np.exp(np.log(values).mean()))
 
 
