@@ -18,7 +18,7 @@ from dolb.profiling import network, tensors
 from dolb.profiling.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
 from dolb.profiling.config import BASELINE
 from dolb.profiling.network import MICROSECOND, Link
-from dolb.profiling.policy import DDP, MIB, MILLISECOND, Horovod, Policy
+from dolb.profiling.policy import MIB, MILLISECOND, Horovod, Policy, ddp
 from dolb.profiling.scaling import Knobs, Range
 from dolb.profiling.simulate import Scenario
 
@@ -153,9 +153,7 @@ def scenario(row: Row) -> Scenario:
 
 def _policy(row: Row) -> Policy:
     if row["library"] == "ddp":
-        bucket = round(row["bucket_mb"] * MIB)
-        # Given a size of its own, torch makes all buckets alike; its default has a small first one.
-        return DDP() if bucket == DDP().bucket_bytes else DDP(bucket_bytes=bucket, first_bucket_bytes=bucket)
+        return ddp(round(row["bucket_mb"] * MIB))
     return Horovod(
         cycle_seconds=row["cycle_time_ms"] * MILLISECOND,
         fusion_bytes=round(row["fusion_threshold_mb"] * MIB),
