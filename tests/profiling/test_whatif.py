@@ -101,11 +101,12 @@ def test_the_script_gives_what_the_simulator_gives(repo_root, require_part, time
 
 CONTROLS = {
     "model": "resnet50", "gpu": PUBLISHED_GPU, "network": "summit", "library": horovod("0.20").name,
-    "response_cache": True, "batch_per_rank": 32, "bandwidth": 80, "latency": 1, "jitter": 1.0, "bucket": 25, "cycle": 5,
-    "fusion": 64, "request": 0.3,
+    "response_cache": True, "batch_per_rank": 32, "bandwidth": 80, "latency": 1, "jitter": 1.0, "bucket": 25,
+    "cycle": 5, "fusion": 64, "request": 0.3,
 }  # fmt: skip
 MOVED = [
-    {}, *({"bucket": size} for size in (1, 24, 26, 100)), {"model": "resnet18", "batch_per_rank": 8, "network": "roce25"},
+    {}, *({"bucket": size} for size in (1, 24, 26, 100)),
+    {"model": "resnet18", "batch_per_rank": 8, "network": "roce25"},
     {"latency": 2.5, "bandwidth": 35, "jitter": 0}, {"library": horovod("0.21").name, "cycle": 1, "fusion": 128},
     {"response_cache": False, "request": 0.75, "cycle": 0, "latency": 3},
 ]  # fmt: skip
