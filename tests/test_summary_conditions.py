@@ -56,3 +56,11 @@ def test_the_published_page_says_what_is_true_of_its_rows(repo_root):
     measured = ds["source"].values == "measured"
     held = "pinned" in ds and bool(ds["pinned"].values[measured].all())
     assert ("Each rank was held to one core" in conditions.cores(ds)) == held
+
+
+def test_spans_that_overlap_on_the_one_core_of_a_rank_are_said_to_be_slices_of_time():
+    assert conditions.turns(ranks_on(True)).startswith("On the one core of a rank threads of the library take turns")
+    for some in (ranks_on(False), results.merge([ranks_on(True), ranks_on(False, repeat=1)])):
+        assert conditions.turns(some).startswith("Where there are fewer cores than threads")
+    old = made_measurement().drop_vars("pinned")
+    assert "slices of time" in conditions.turns(old)
