@@ -208,8 +208,8 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     if (!document.getElementById("dolb-whatif-style")) {
       document.head.append(element("style", { id: "dolb-whatif-style" }, STYLE));
     }
-    host.replaceChildren(element("p", {}, element("strong", {}, "Simulated"), ", not measured. Every curve comes from the model."),
-      form, picture, reading);
+    host.replaceChildren(element("p", {}, element("strong", {}, "Simulated"),
+      ", not measured: both lines come from the model. Horovod's is dashed."), form, picture, reading);
 
     // A new preset brings its own numbers, which may then be moved.
     function adopt(names) {
