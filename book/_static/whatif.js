@@ -172,7 +172,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
   }
 
   function horovodOf(data, chosen) {
-    const usual = data.policies[chosen.library];
+    const usual = { ...data.policies[chosen.library], ...data.networks[chosen.network].horovod };
     return { ...usual, response_cache: chosen.response_cache, cycle_seconds: chosen.cycle / 1000,
       fusion_bytes: chosen.fusion * MIB, request_seconds: chosen.request * 1e-6, latency: usual.latency * chosen.latency };
   }
