@@ -308,8 +308,9 @@ def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir 
     else:
         merged = results.merge([*before, *fresh])
     results.save(merged, target)
-    new = merged.sizes["run"] - (before[0].sizes["run"] if before else 0)
-    lacking = len({c.key for c in recipes.configs(slug, "paper")} - set(map(str, merged["key"].values)))
+    keys = set(map(str, merged["key"].values))
+    new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
+    lacking = len({c.key for c in recipes.configs(slug, "paper")} - keys)
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
     if slug == "noise":
         typer.echo(map_pages.publish_images(merged, target.with_name("noise-images.npz"), data_dir))

@@ -47,11 +47,12 @@ def made_measurements(speed, ranks=(1, 2, 4), repeats=3, libraries=("ddp", "horo
     ]
 
 
-def made_linked(speed, hosts=(2,), rates=(100.0, np.inf), repeats=2, **changes) -> list[xr.Dataset]:
+def made_linked(speed, hosts=(2,), rates=(100.0, np.inf), repeats=2, alone=None, **changes) -> list[xr.Dataset]:
     """Make a row for every library, number of hosts, rate and repetition, and for one rank alone.
 
     ``speed`` is a function of library, hosts, rate and repetition. Links do nine tenths of their rate, and 20 Gbit/s
-    where they are not limited, with 25 microseconds of latency.
+    where they are not limited, with 25 microseconds of latency. ``alone`` is a function of rate and repetition: images
+    a second, before and after, of one rank without a library.
     """
     rows = []
     for library, repeat in itertools.product(("ddp", "horovod"), range(repeats)):
@@ -60,7 +61,8 @@ def made_linked(speed, hosts=(2,), rates=(100.0, np.inf), repeats=2, **changes) 
         for count, rate in itertools.product(hosts, rates):
             link = (0.9 * rate if np.isfinite(rate) else 20_000.0, 25e-6)
             made = speed(library, count, rate, repeat)
-            rows.append(made_measurement(made, link=link, ranks=count, hosts=count, link_mbit=rate, **same))
+            one = alone(rate, repeat) if alone else None
+            rows.append(made_measurement(made, link=link, alone=one, ranks=count, hosts=count, link_mbit=rate, **same))
     return rows
 
 

@@ -84,6 +84,22 @@ def test_the_table_to_read_has_a_row_for_each_library_and_its_source():
     assert shown.loc["DDP, measured", "same order in every step"] == "yes"
 
 
+def test_one_simulated_step_is_not_said_to_repeat_its_order():
+    shown = study.in_words(study.breakdowns(made_steps(same_order=False)))["same order in every step"]
+    assert shown["DDP, measured"] == "no"
+    assert set(shown[shown.index.str.endswith("simulated")]) == {"one step"}
+
+
+def test_the_longest_of_the_library_s_parts_is_named_with_the_others():
+    table = study.breakdowns(made_steps(negotiation=0.05, repeats=1))  # of 0.1 seconds, 0.02 in all-reduces
+    said = study.longest_in_words(table, "Horovod", "measured")
+    assert said == "negotiation is the longest of the library's parts, 50% of the step (communication 20%)"
+    shorter = study.breakdowns(made_steps(negotiation=0.01, repeats=1))
+    assert study.longest_in_words(shorter, "Horovod", "measured").startswith("communication is the longest")
+    with pytest.raises(ValueError, match="no step of 'MPI', measured; accepted: DDP, measured; DDP, simulated"):
+        study.longest_in_words(table, "MPI", "measured")
+
+
 def test_a_time_that_was_not_recorded_is_said_not_to_be():
     ds = made_steps()
     old = study.in_words(study.breakdowns(results.merge([made_step("ddp", 0)])))

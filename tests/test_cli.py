@@ -124,12 +124,30 @@ def test_what_is_simulated_is_renewed_without_a_new_measurement(tmp_path, monkey
     )
     old["source"] = ("run", ["simulated"])
     results.save(results.merge([measured, old]), tmp_path / "results" / "step-timeline.nc")
-    dolb("publish", "step-timeline", "--store", tmp_path / "store")
+    said = dolb("publish", "step-timeline", "--store", tmp_path / "store")
     ds = results.load(tmp_path / "results" / "step-timeline.nc")
     kept = ds.isel(run=(ds["source"] == "measured").to_numpy())
     assert kept["key"].values.tolist() == measured["key"].values.tolist()
     assert old["key"].item() not in ds["key"].values
     assert (ds["source"] == "simulated").any()
+    assert f"{(ds['source'] == 'simulated').sum().item()} of them new" in said
+
+
+def test_publishing_from_another_machine_counts_what_is_new_and_says_what_is_left_out(tmp_path, monkeypatch):
+    for folder in ("notebooks", "results"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
+    monkeypatch.chdir(tmp_path)
+    store = results.RunStore(tmp_path / "store")
+    made = {"experiment": "step-timeline", "data": "cifar10"}
+    for repeat in range(3):
+        store.put(made_measurement(device="old", repeat=repeat, **made).assign(same_order=("run", [True])))
+    dolb("publish", "step-timeline", "--store", store.folder)
+    newer = results.RunStore(tmp_path / "newer")
+    newer.put(made_measurement(device="new", repeat=3, **made).assign(same_order=("run", [True])))
+    with pytest.warns(UserWarning, match="left out: 3 on 'old'"):
+        said = dolb("publish", "step-timeline", "--store", newer.folder)
+    assert "1 of them new" in said  # though there are fewer runs than before
 
 
 def test_publishing_keeps_landscapes_whole(tmp_path, monkeypatch):

@@ -116,3 +116,11 @@ def test_what_is_measured_is_told_with_what_the_grid_lacks(simulation, further, 
     rows = repeated()
     keys = {row["key"].item() for row in rows} if kept else set()
     assert says in conditions.made(scaling_sweep.complete(rows, simulation), keys | further)
+
+
+def test_spans_that_overlap_on_the_one_core_of_a_rank_are_said_to_be_slices_of_time():
+    assert conditions.turns(ranks_on(True)).startswith("On the one core of a rank threads of the library take turns")
+    for some in (ranks_on(False), results.merge([ranks_on(True), ranks_on(False, repeat=1)])):
+        assert conditions.turns(some).startswith("Where there are fewer cores than threads")
+    old = made_measurement().drop_vars("pinned")
+    assert "slices of time" in conditions.turns(old)

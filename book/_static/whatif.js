@@ -1,5 +1,5 @@
 // The step simulator of dolb.profiling in plain JavaScript, and a panel that answers while its controls are moved.
-// No dependency, no request. A test compares `simulate` with the Python simulator; every constant comes from Python's data.
+// No dependency, no request. Tests compare `simulate` and `scenario` with Python's; every constant comes from Python's data.
 (function (root) {
   "use strict";
 
@@ -154,6 +154,29 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     return element("label", {}, label, box);
   }
 
+  // The settings of `simulate`, but for ranks, of what is chosen: names of presets, and the sliders' numbers.
+  function scenario(data, chosen, kind) {
+    const preset = data.networks[chosen.network];
+    const scaled = (link) => ({ ...link, latency: link.latency * chosen.latency });
+    const network = { ...preset, intra: scaled(preset.intra), inter: scaled(preset.inter),
+      launch: preset.launch * chosen.latency, achieved: chosen.bandwidth / 100 };
+    const policy = kind === "ddp" ? ddpOf(data, chosen.bucket * MIB) : horovodOf(data, chosen);
+    return { model: data.models[chosen.model], gpu: data.gpus[chosen.gpu][chosen.model], network, policy,
+      batch_per_rank: chosen.batch_per_rank, jitter: chosen.jitter / 100, overlap: true, constants: data.constants };
+  }
+
+  // Given a size of its own, torch makes all buckets alike; its default has a small first one.
+  function ddpOf(data, bytes) {
+    const usual = data.policies[data.defaults.ddp];
+    return bytes === usual.bucket_bytes ? usual : { ...usual, bucket_bytes: bytes, first_bucket_bytes: bytes };
+  }
+
+  function horovodOf(data, chosen) {
+    const usual = { ...data.policies[chosen.library], ...data.networks[chosen.network].horovod };
+    return { ...usual, response_cache: chosen.response_cache, cycle_seconds: chosen.cycle / 1000,
+      fusion_bytes: chosen.fusion * MIB, request_seconds: chosen.request * 1e-6, latency: usual.latency * chosen.latency };
+  }
+
   // Build the panel in `host` from the data that Python wrote, and draw it.
   function build(host, data) {
     const start = data.defaults;
@@ -185,8 +208,8 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     if (!document.getElementById("dolb-whatif-style")) {
       document.head.append(element("style", { id: "dolb-whatif-style" }, STYLE));
     }
-    host.replaceChildren(element("p", {}, element("strong", {}, "Simulated"), ", not measured. Every curve comes from the model."),
-      form, picture, reading);
+    host.replaceChildren(element("p", {}, element("strong", {}, "Simulated"),
+      ", not measured: both lines come from the model. Horovod's is dashed."), form, picture, reading);
 
     // A new preset brings its own numbers, which may then be moved.
     function adopt(names) {
@@ -197,20 +220,12 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       if (names.includes("cycle")) check.checked = presets.horovod.response_cache;
     }
 
-    function scenario(kind) {
-      const value = (name) => Number(form.elements[name].value);
-      const presets = preset();
-      const scaled = (link) => ({ ...link, latency: link.latency * value("latency") });
-      const network = { ...presets.network, intra: scaled(presets.network.intra), inter: scaled(presets.network.inter),
-        launch: presets.network.launch * value("latency"), achieved: value("bandwidth") / 100 };
-      const policy = kind === "ddp" ? { ...presets.ddp, bucket_bytes: value("bucket") * MIB } : {
-        ...presets.horovod, response_cache: check.checked, cycle_seconds: value("cycle") / 1000,
-        fusion_bytes: value("fusion") * MIB,
-        request_seconds: value("request") * 1e-6, latency: presets.horovod.latency * value("latency"),
-      };
-      const arch = form.elements.model.value;
-      return { model: data.models[arch], gpu: data.gpus[form.elements.gpu.value][arch], network, policy,
-        batch_per_rank: value("batch_per_rank"), jitter: value("jitter") / 100, overlap: true, constants: data.constants };
+    // What the controls say, as `scenario` takes it.
+    function chosen() {
+      const values = Object.fromEntries(SLIDERS.map(([name]) => [name, Number(form.elements[name].value)]));
+      const { model, gpu, network, library } = form.elements;
+      return { model: model.value, gpu: gpu.value, network: network.value, library: library.value,
+        response_cache: check.checked, ...values };
     }
 
     function draw() {
@@ -231,7 +246,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       parts.push(element("line", { class: "cursor", x1: x(here), x2: x(here), y1: TOP, y2: BOTTOM }));
       const said = [], ends = [];
       [["ddp", "DDP"], ["horovod", "Horovod"]].forEach(([kind, label]) => {
-        const settings = scenario(kind);
+        const settings = scenario(data, chosen(), kind);
         const at = (ranks) => simulate({ ...settings, ranks });
         const curve = counts.map((ranks) => [x(ranks), y(at(ranks).efficiency)].map((v) => v.toFixed(1)).join(" "));
         parts.push(element("path", { class: kind, d: `M${curve.join("L")}` }));
@@ -263,7 +278,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     draw();
   }
 
-  const api = { simulate, build };
+  const api = { simulate, scenario, build };
   if (typeof module !== "undefined" && module.exports) module.exports = api;
   else root.dolbWhatif = api;
 })(typeof window === "undefined" ? globalThis : window);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -213,8 +215,9 @@ def calibrate_published(
     """Fit the spread of compute times to all published points of more than one GPU, and judge each by the others.
 
     The knob is that of all points. The errors are those of each point when it alone was left out, so all of them judge;
-    ``asked`` is the spread that a point asks for alone. Bandwidth is not fitted: the points ask for none in particular
-    (a test shows it). ``profiles`` as in `published_scenario`.
+    ``asked`` is the spread that a point asks for alone, ``halved`` the largest error of a point over all ways to fit
+    half of the points and judge the others, itself among them. Bandwidth is not fitted: the points ask for none in
+    particular (a test shows it). ``profiles`` as in `published_scenario`.
     """
     points = published_points(rows)
     setups = [published_scenario(row, profiles) for row in _records(points)]
@@ -237,8 +240,20 @@ def calibrate_published(
         simulated=left_out,
         error=left_out / measured - 1,
         asked=TRIED_JITTERS[off.argmin(axis=0)],
+        halved=_halved(simulated / measured - 1, off),
     )
     return Calibration({"jitter": float(TRIED_JITTERS[off.sum(axis=1).argmin()])}, judged)
+
+
+def _halved(error: np.ndarray, off: np.ndarray) -> np.ndarray:
+    """Return each point's largest error, with its sign, over all halves that were fitted without it."""
+    count = off.shape[1]
+    worst = np.zeros(count)
+    for half in combinations(range(count), count // 2):
+        judged = error[off[:, list(half)].sum(axis=1).argmin()].copy()
+        judged[list(half)] = 0.0
+        worst = np.where(np.abs(judged) > np.abs(worst), judged, worst)
+    return worst
 
 
 def published_in_words(found: Calibration) -> str:
@@ -246,11 +261,13 @@ def published_in_words(found: Calibration) -> str:
     points, limits = found.points, UNKNOWN["jitter"]
     bare = ", ".join(f"{value:+.0%}" for value in points["uncalibrated"] / points["measured"] - 1)
     judged = ", ".join(f"{value:+.0%}" for value in points["error"])
-    asked = points["asked"]
+    asked, halved, ways = points["asked"], points["halved"].abs().max(), comb(len(points), len(points) // 2)
     return (
         f"There are {len(points)} points, and one knob is fitted to them: by how much GPUs differ in speed within a "
-        f"step. Were they all alike, the simulator would be off by {bare}. With each point left out in turn and the "
-        f"others fitted, it is off by {judged} on the one left out. All together ask for a standard deviation of "
+        f"step. Were they all alike, the simulator would be off by {bare}. They are too few to halve, so each is "
+        f"judged by the others: left out in turn, with the others fitted, it is off by {judged}. With half of them "
+        f"fitted and the other half judged, in all {ways} ways, it is off by {halved:.0%} at most. All together "
+        "ask for a standard deviation of "
         f"{found.knobs['jitter']:.1%}, which the lines of the curves above have. Each alone asks for {asked.min():.1%} "
         f"to {asked.max():.1%}, and the bands cover {limits.low:.1%} to {limits.high:.1%}. None of these points is of "
         f"Summit, and none of more than {points['ranks'].max():,} GPUs. What share of the peak bandwidth is achieved "

@@ -14,6 +14,7 @@ import xarray as xr
 
 from dolb.profiling import machine, network
 from dolb.profiling.calibrate import Calibration, Row, calibrate
+from dolb.profiling.config import BASELINE
 from dolb.profiling.links import MBIT
 from dolb.profiling.policy import Horovod
 from dolb.profiling.scaling import Range, turn
@@ -30,17 +31,21 @@ _MEASURED = ["images_per_second", "achieved_mbit", "link_latency_seconds"]
 def points(ds: xr.Dataset) -> pd.DataFrame:
     """Return throughput over links, and what the links do, mean over repetitions, beside the throughput of one rank.
 
-    The table is empty where nothing was measured over links.
+    The one rank is that of `scaling_sweep.with_efficiency`: without a library, or before that was measured under the
+    same one. Means are geometric. The table is empty where nothing was measured over links.
     """
     if "hosts" not in ds or not (ds["hosts"] > 1).any():
         return pd.DataFrame(columns=[*_POINT, *_MEASURED, "images_per_second_alone"])
     names = [*_POINT, *_MEASURED, "scaling", "source"]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    table[BASELINE] = ds[BASELINE].to_numpy() if BASELINE in ds else np.nan
     table = table[(table["source"] != SOURCE) & (table["scaling"] == "weak")]
-    means = table.groupby(_POINT, as_index=False)[_MEASURED].mean()
-    alone = means[means["ranks"] == 1].drop_duplicates(_ALONE)[[*_ALONE, "images_per_second"]]
-    joined = means[means["hosts"] > 1].merge(alone, on=_ALONE, suffixes=("", "_alone"))
-    return joined.sort_values([*_GROUP, "link_mbit"], ignore_index=True)
+    own = table[table["ranks"] == 1].groupby(_ALONE)["images_per_second"].agg(machine.geometric).rename("own")
+    table = table.join(own, on=_ALONE)
+    table["images_per_second_alone"] = table[BASELINE].fillna(table["own"])
+    table = table[(table["hosts"] > 1) & table["images_per_second_alone"].notna()]
+    means = table.groupby(_POINT, as_index=False)[[*_MEASURED, "images_per_second_alone"]].agg(machine.geometric)
+    return means.sort_values([*_GROUP, "link_mbit"], ignore_index=True)
 
 
 def scenario(row: Row) -> Scenario:
@@ -73,13 +78,14 @@ def curve(found: Calibration, count: int = 40) -> pd.DataFrame:
     """Simulate both libraries at ``count`` bandwidths from the slowest link measured to the fastest.
 
     Rows have arch, hosts, library, achieved_mbit, step_seconds, images_per_second and efficiency, which is over one
-    rank as it was measured alone.
+    rank as it was measured alone: the geometric mean of what it did beside each link.
     """
     rows = []
     for (arch, hosts, library), group in found.points.groupby(_GROUP, sort=True):
         first = {str(name): value for name, value in group.iloc[0].items()}
         first["link_latency_seconds"] = group["link_latency_seconds"].median()
-        ranks, alone = int(first["ranks"]), float(first["images_per_second_alone"])
+        first["images_per_second_alone"] = alone = machine.geometric(group["images_per_second_alone"])
+        ranks = int(first["ranks"])
         for mbit in np.geomspace(group["achieved_mbit"].min(), group["achieved_mbit"].max(), count):
             step = simulate(turn(scenario(first | {"achieved_mbit": mbit}), {"compute": first["compute"]}), ranks)
             rows.append(

@@ -18,7 +18,7 @@ from dolb.profiling import network, tensors
 from dolb.profiling.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
 from dolb.profiling.config import BASELINE
 from dolb.profiling.network import MICROSECOND, Link
-from dolb.profiling.policy import DDP, MIB, MILLISECOND, Horovod, Policy
+from dolb.profiling.policy import MIB, MILLISECOND, Horovod, Policy, ddp
 from dolb.profiling.scaling import Knobs, Range
 from dolb.profiling.simulate import Scenario
 
@@ -102,12 +102,12 @@ def points(ds: xr.Dataset) -> pd.DataFrame:
     by a factor.
     """
     table = _measured(ds)
-    own = table[table["ranks"] == 1].groupby(_SAME)["images_per_second"].agg(_geometric).rename("own")
+    own = table[table["ranks"] == 1].groupby(_SAME)["images_per_second"].agg(geometric).rename("own")
     table = table.join(own, on=_SAME)
     table["images_per_second_alone"] = table[BASELINE].fillna(table["own"])
     table = table[(table["ranks"] > 1) & table["images_per_second_alone"].notna()]
     speeds = ["images_per_second", "images_per_second_alone"]
-    means = table.groupby([*_POINT, "pinned", "ranks"], as_index=False)[speeds].agg(_geometric)
+    means = table.groupby([*_POINT, "pinned", "ranks"], as_index=False)[speeds].agg(geometric)
     return means.sort_values([*_POINT, "ranks"], ignore_index=True)
 
 
@@ -120,7 +120,8 @@ def _measured(ds: xr.Dataset) -> pd.DataFrame:
     return table[(table["source"] == "measured") & (table["scaling"] == "weak") & on_loopback]
 
 
-def _geometric(values: pd.Series) -> float:
+def geometric(values: pd.Series) -> float:
+    """Return the geometric mean."""
     return float(np.exp(np.log(values).mean()))
 
 
@@ -152,9 +153,7 @@ def scenario(row: Row) -> Scenario:
 
 def _policy(row: Row) -> Policy:
     if row["library"] == "ddp":
-        bucket = round(row["bucket_mb"] * MIB)
-        # Given a size of its own, torch makes all buckets alike; its default has a small first one.
-        return DDP() if bucket == DDP().bucket_bytes else DDP(bucket_bytes=bucket, first_bucket_bytes=bucket)
+        return ddp(round(row["bucket_mb"] * MIB))
     return Horovod(
         cycle_seconds=row["cycle_time_ms"] * MILLISECOND,
         fusion_bytes=round(row["fusion_threshold_mb"] * MIB),

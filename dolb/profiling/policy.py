@@ -83,6 +83,12 @@ class DDP:
         return Schedule(messages, [])
 
 
+def ddp(bucket_bytes: int = DDP.bucket_bytes) -> DDP:
+    """Return DDP as torch makes it: its default has a small first bucket, and any other size makes all alike."""
+    usual = bucket_bytes == DDP.bucket_bytes
+    return DDP() if usual else DDP(bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes)
+
+
 @dataclass(frozen=True)
 class Horovod:
     """Horovod: a background thread wakes every cycle, agrees with all ranks on what is ready, fuses it, and reduces it.

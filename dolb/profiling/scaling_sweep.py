@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,14 +132,24 @@ def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
 def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Dataset:
     """Join measurements, of two with one key the later, and beside them the simulated rows of an experiment.
 
-    Of what is given as measured, simulated rows are dropped, and so are runs on another device than the last one's:
-    a table that is compared has one machine. Events stay with the first repetition alone; one step is drawn.
+    Of what is given as measured, simulated rows are dropped, and so are, with a warning, runs on another device than
+    the last one's: a table that is compared has one machine. Events stay with the first repetition alone; one
+    step is drawn.
     """
     parts = [with_settings(part) for part in measured]
     runs = [one for part in parts for one in results.split(part) if str(one["source"].item()) != SOURCE]
     if not runs:
         raise ValueError("there is no measured run among the results given")
     device = str(runs[-1]["device"].item())
+    _warn_of_others(runs, device)
     runs = [one if not one["repeat"].item() else one.drop_dims("event", errors="ignore") for one in runs]
     here = results.merge(curves.named(one) for one in runs if str(one["device"].item()) == device)
     return results.merge([with_efficiency(here), simulation])
+
+
+def _warn_of_others(runs: Iterable[xr.Dataset], device: str) -> None:
+    keys = {(str(one["device"].item()), str(one["key"].item())) for one in runs}
+    others = Counter(of for of, _ in keys if of != device)
+    if others:
+        told = ", ".join(f"{count} on {of!r}" for of, count in sorted(others.items()))
+        warnings.warn(f"measured runs left out: {told}; the last one is on {device!r}, and all kept are", stacklevel=3)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from dolb.profiling import network, tensors
+from dolb.profiling.machine import Check
 from dolb.profiling.policy import DDP, Horovod, Policy, horovod
 from dolb.profiling.scaling import FITTED_JITTER
 from dolb.profiling.simulate import EULER, SOURCE
@@ -26,20 +28,23 @@ def policy_data(policy: Policy) -> dict[str, Any]:
     return {"kind": "ddp" if isinstance(policy, DDP) else "horovod", **asdict(policy)}
 
 
-def whatif_data(archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None) -> dict[str, Any]:
+def whatif_data(
+    archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None, fitted: Check | None = None
+) -> dict[str, Any]:
     """Return everything that the panel knows: networks, GPUs layer by layer, machines, libraries, constants, defaults.
 
     ``times`` are measured layer times, as `tensors.layer_times` returns them; without them the GPU is a V100.
+    ``fitted`` is the machine of the measurements, offered beside the presets: its ranks are processes, over Gloo.
     """
     policies: list[Policy] = [DDP(), *(horovod(version) for version in VERSIONS)]
     return {
         "source": SOURCE,
         "models": {arch: {"bytes": tensors.work(arch)["bytes"].tolist()} for arch in archs},
         "gpus": {PUBLISHED_GPU: {arch: _published(arch) for arch in archs}, **_measured(archs, times)},
-        "networks": {name: asdict(network.preset(name)) for name in MACHINES},
+        "networks": {name: asdict(network.preset(name)) for name in MACHINES} | _processes(fitted),
         "policies": {policy.name: policy_data(policy) for policy in policies},
         "constants": {"euler": EULER, "phases": Horovod().phases},
-        "most_ranks": [96, 1536, 6144, 27648],
+        "most_ranks": [16, 96, 1536, 6144, 27648],
         "defaults": {
             "model": tensors.REFERENCE if tensors.REFERENCE in archs else archs[0],
             "gpu": PUBLISHED_GPU,
@@ -51,6 +56,17 @@ def whatif_data(archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None) -
             "most_ranks": 6144,
         },
     }
+
+
+def _processes(fitted: Check | None) -> dict[str, dict[str, Any]]:
+    """Return the fitted machine by a name that tells its ranks, with what Horovod does otherwise over Gloo."""
+    if fitted is None:
+        return {}
+    over, ranks = fitted.machine, int(fitted.fits[0].points["ranks"].max())
+    if over.shared_bandwidth is not None and np.isinf(over.shared_bandwidth):  # no limit was fitted, and JSON has none
+        over = replace(over, shared_bandwidth=None)
+    gloo = {"agreement": "ring", "blocking": True, "latency": over.intra.latency}
+    return {f"{ranks} processes of one machine (fitted)": {**asdict(over), "horovod": gloo}}
 
 
 def _published(arch: str) -> dict[str, Any]:

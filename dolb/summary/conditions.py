@@ -99,3 +99,14 @@ def made(ds: xr.Dataset, grid: set[str]) -> str:
             f"{told} They were made with other settings than the grid has now, and all of its {len(grid)} are to come."
         )
     return f"{told} Of the grid of the paper scale {lacking} of {len(grid)} are not made yet."
+
+
+def turns(ds: xr.Dataset) -> str:
+    """Say what it means for a timeline that threads of a library may have no core of their own."""
+    measured = rows(ds, "measured")
+    held = measured["pinned"].astype(bool) if "pinned" in measured else np.zeros(len(measured), bool)
+    where = "On the one core of a rank" if held.all() else "Where there are fewer cores than threads that run"
+    return (
+        f"{where} threads of the library take turns with computing: bars of both at the same moment are then slices of "
+        "time of one core, and what overlaps is not done at once."
+    )

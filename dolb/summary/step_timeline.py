@@ -48,10 +48,16 @@ def in_words(table: pd.DataFrame) -> pd.DataFrame:
             "step": [f"{value:.0f} ms" for value in table["step_ms"]],
             **{name: [_share(row, name) for _, row in table.iterrows()] for name in shares},
             "all-reduces": [f"{value:.1f}".removesuffix(".0") for value in table["messages"]],
-            "same order in every step": ["yes" if same else "no" for same in table["same_order"]],
+            "same order in every step": [_order(row) for _, row in table.iterrows()],
         }
     )
     return shown.set_index("library")
+
+
+def _order(row: pd.Series) -> str:
+    if row["source"] == "simulated":
+        return "one step"  # which has nothing to differ from
+    return "yes" if row["same_order"] else "no"
 
 
 def _share(row: pd.Series, name: str) -> str:
@@ -59,6 +65,17 @@ def _share(row: pd.Series, name: str) -> str:
     if np.isnan(value):
         return "not recorded"
     return f"{value:.0%}" if np.isnan(low) else f"{value:.0%} ({low:.0%} to {high:.0%})"
+
+
+def longest_in_words(table: pd.DataFrame, variant: str, source: str) -> str:
+    """Say which of the library's parts is the longest in a step of the breakdowns, and how long the others are."""
+    of = table[(table["variant"] == variant) & (table["source"] == source)]
+    if of.empty:
+        known = sorted(table["variant"] + ", " + table["source"])
+        raise ValueError(f"there is no step of {variant!r}, {source}; accepted: {'; '.join(known)}")
+    parts = of.iloc[0][["communication", "negotiation", "queue"]].dropna().astype(float).sort_values(ascending=False)
+    others = ", ".join(f"{name} {share:.0%}" for name, share in parts.iloc[1:].items())
+    return f"{parts.index[0]} is the longest of the library's parts, {parts.iloc[0]:.0%} of the step ({others})"
 
 
 def buckets_in_words(ds: xr.Dataset) -> str:

@@ -1,5 +1,7 @@
 """Fitting the simulator: known knobs are found again; each published point is judged by the others."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,6 +113,22 @@ def test_published_points_do_not_tell_the_bandwidth(rows, published):
     for bandwidth in (0.55, UNKNOWN["bandwidth"].high):
         other = calibrate.calibrate_published(rows, bandwidth=bandwidth)
         assert calibrate.errors(other.points, "judge").rms == pytest.approx(judged, abs=0.002)
+
+
+def test_halves_of_the_published_points_judge_each_other_in_every_way(rows, published):
+    whole = {row["what"]: row for row in published.points.to_dict("records")}
+    worst = dict.fromkeys(whole, 0.0)
+    lacking = dict.fromkeys(("efficiency", "images_per_second", "images_per_second_per_gpu"), np.nan)
+    for half in itertools.combinations(whole, 2):
+        fitted = calibrate.calibrate_published([lacking | row for row in rows if row["what"] in half]).knobs
+        for what in set(whole) - set(half):
+            setup = turn(calibrate.published_scenario(whole[what]), fitted | {"bandwidth": network.ASSUMED_ACHIEVED})
+            error = simulate(setup, whole[what]["ranks"]).efficiency / whole[what]["measured"] - 1
+            worst[what] = max(worst[what], error, key=abs)
+    assert published.points["halved"].tolist() == pytest.approx(list(worst.values()))
+    said = calibrate.published_in_words(published)
+    assert f"in all 6 ways, it is off by {max(map(abs, worst.values())):.0%} at most" in said
+    assert "too few to halve, so each is judged by the others" in said
 
 
 def test_the_words_tell_points_knobs_and_the_errors_without_a_fit(published):

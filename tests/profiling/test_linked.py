@@ -5,7 +5,7 @@ import pytest
 from made_scaling import made_linked, made_measurement
 
 from dolb import results
-from dolb.profiling import linked, network
+from dolb.profiling import linked, network, scaling_sweep
 from dolb.profiling.scaling import turn
 from dolb.profiling.simulate import simulate
 
@@ -39,7 +39,7 @@ def found(ds):
 def test_a_point_is_simulated_with_the_latency_and_bandwidth_of_its_link(ds):
     row = linked.points(ds).iloc[0]
     over = linked.scenario(row).network
-    assert (over.inter.latency, over.inter.bandwidth) == (25e-6, 90e6 / 8)
+    assert (over.inter.latency, over.inter.bandwidth) == pytest.approx((25e-6, 90e6 / 8))
     # A ring of two sends the whole buffer over a link, in two steps.
     assert over.allreduce_seconds(2, 90e6 / 8) == pytest.approx(1 + 2 * 25e-6)
 
@@ -71,6 +71,36 @@ def test_the_curve_goes_through_the_fitted_point_and_rises_with_bandwidth(found)
         assert line["images_per_second"].iloc[-1] == pytest.approx(at_top["measured"].item(), rel=0.02)
         assert line["efficiency"].iloc[-1] == pytest.approx(at_top["measured"].item() / (hosts * ALONE), rel=0.02)
         assert arch == "resnet18"
+
+
+@pytest.fixture(scope="module")
+def beside():
+    """Measurements with one rank without a library in every launch, twice as fast as under one; runs drift apart."""
+    rows = made_linked(
+        lambda *at: by_the_simulator(*at) * (4.0 if at[-1] else 1.0),
+        rates=(100.0, np.inf),
+        alone=lambda rate, repeat: (ALONE, 4 * ALONE) if repeat else (2 * ALONE, 2 * ALONE),
+        arch="resnet18",
+    )
+    return scaling_sweep.with_efficiency(results.merge(rows))
+
+
+def test_one_rank_without_a_library_is_the_one_compared_with_where_it_was_measured(beside):
+    assert linked.points(beside)["images_per_second_alone"].tolist() == pytest.approx([2 * ALONE] * 4)
+
+
+def test_means_over_repetitions_are_geometric(beside):
+    point = linked.points(beside).query("library == 'ddp' and link_mbit == 100").iloc[0]
+    once = by_the_simulator("ddp", 2, 100.0, 0)
+    assert point["images_per_second"] == pytest.approx(np.sqrt(once * 4 * once))
+
+
+def test_the_curve_and_the_marks_have_one_baseline(beside):
+    top = linked.curve(linked.judge(beside), count=2).groupby("library").last()["efficiency"]
+    for library, efficiency in top.items():
+        marks = (beside["library"] == library) & (beside["hosts"] == 2) & np.isinf(beside["link_mbit"])
+        marked = beside["efficiency"].values[marks.values]
+        assert efficiency == pytest.approx(np.exp(np.log(marked).mean()), rel=0.02)
 
 
 def test_without_links_there_is_nothing_to_judge():

@@ -118,3 +118,8 @@ def test_a_cycle_that_negotiates_longer_than_its_time_starts_late():
     slow = Horovod(cycle_seconds=1.0, response_cache=False, latency=0.0, message_seconds=4.0, request_seconds=0.0)
     run = slow.schedule([0.0, 0.5], [4, 4], lambda _: 0.0, ranks=2)
     assert [c.start for c in run.cycles] == [0.0, 4.0]
+
+
+def test_a_bucket_size_of_ones_own_holds_for_the_first_bucket_too():
+    assert policy.ddp(25 * MIB) == policy.ddp() == DDP()  # torch's default
+    assert policy.ddp(2 * MIB) == DDP(bucket_bytes=2 * MIB, first_bucket_bytes=2 * MIB)

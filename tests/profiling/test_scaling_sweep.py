@@ -1,5 +1,7 @@
 """Many measurements: only what the store lacks is made, efficiencies follow, and simulated rows stand beside them."""
 
+import warnings
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -127,8 +129,24 @@ def test_simulated_rows_are_renewed_and_never_pile_up():
 
 def test_a_table_has_one_machine_the_last_one_given():
     rows = [made_measurement(100, device="old"), made_measurement(100, ranks=2, device="new")]
-    ds = scaling_sweep.complete(rows, small_simulation())
+    with pytest.warns(UserWarning, match="left out"):
+        ds = scaling_sweep.complete(rows, small_simulation())
     assert set(ds["device"].values[ds["source"].values == "measured"]) == {"new"}
+
+
+def test_runs_that_are_left_out_are_counted_by_device():
+    rows = [
+        *(made_measurement(100, device="old", repeat=repeat) for repeat in (0, 1, 1)),  # one of them twice
+        made_measurement(100, device="older"),
+        made_measurement(100, ranks=2, device="new"),
+    ]
+    with pytest.warns(UserWarning, match="left out: 2 on 'old', 1 on 'older'; the last one is on 'new'"):
+        scaling_sweep.complete(rows, small_simulation())
+
+
+def test_where_nothing_is_left_out_nothing_is_said():
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        scaling_sweep.complete([made_measurement(100), made_measurement(120, ranks=2)], small_simulation())
 
 
 def test_no_measured_run_is_an_error():

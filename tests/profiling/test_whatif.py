@@ -6,14 +6,17 @@ import shutil
 import subprocess
 from dataclasses import asdict, replace
 
+import pandas as pd
 import pytest
 from made_layers import made_times
 
 from dolb.profiling import network, tensors
-from dolb.profiling.policy import DDP, horovod
+from dolb.profiling.calibrate import Calibration
+from dolb.profiling.machine import Check
+from dolb.profiling.policy import DDP, MIB, ddp, horovod
 from dolb.profiling.scaling import FITTED_JITTER, UNKNOWN
 from dolb.profiling.simulate import Scenario, simulate
-from dolb.profiling.whatif import ARCHS, PUBLISHED_GPU, policy_data, whatif_data, whatif_html
+from dolb.profiling.whatif import ARCHS, MACHINES, PUBLISHED_GPU, VERSIONS, policy_data, whatif_data, whatif_html
 
 NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -71,22 +74,95 @@ def settings(scenario, gpu, arch, ranks, data):
     }
 
 
+def in_javascript(script, function, given):
+    """Apply a JavaScript function of the panel's api to each of what is given."""
+    program = f"""
+      const api = require({json.dumps(str(script))});
+      const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
+      console.log(JSON.stringify(given.map({function})));
+    """
+    done = subprocess.run(
+        [NODE, "-e", program], input=json.dumps(given), capture_output=True, text=True, check=True, timeout=60
+    )
+    return json.loads(done.stdout)
+
+
+def agree(answers, steps):
+    for answer, step in zip(answers, steps, strict=True):
+        for name in ("step_seconds", "images_per_second", "efficiency"):
+            assert answer[name] == pytest.approx(getattr(step, name), rel=1e-6)
+
+
 def test_the_script_gives_what_the_simulator_gives(repo_root, require_part, times):
     require_part("node", NODE is not None, "node is not installed")
     data = json.loads(json.dumps(whatif_data(times=times)))
     tried = list(cases(times))
     assert len(tried) >= 30
-    program = f"""
-      const {{ simulate }} = require({json.dumps(str(repo_root / SCRIPT))});
-      const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
-      console.log(JSON.stringify(given.map(simulate)));
-    """
-    given = json.dumps([settings(*case, data) for case in tried])
-    done = subprocess.run([NODE, "-e", program], input=given, capture_output=True, text=True, check=True, timeout=60)
-    for (scenario, _, _, ranks), answer in zip(tried, json.loads(done.stdout), strict=True):
-        step = simulate(scenario, ranks)
-        for name in ("step_seconds", "images_per_second", "efficiency"):
-            assert answer[name] == pytest.approx(getattr(step, name), rel=1e-6)
+    answers = in_javascript(repo_root / SCRIPT, "api.simulate", [settings(*case, data) for case in tried])
+    agree(answers, [simulate(scenario, ranks) for scenario, _, _, ranks in tried])
+
+
+PROCESSES = "16 processes of one machine (fitted)"
+CONTROLS = {
+    "model": "resnet50", "gpu": PUBLISHED_GPU, "network": "summit", "library": horovod("0.20").name,
+    "response_cache": True, "batch_per_rank": 32, "bandwidth": 80, "latency": 1, "jitter": 1.0, "bucket": 25,
+    "cycle": 5, "fusion": 64, "request": 0.3,
+}  # fmt: skip
+MOVED = [
+    {}, *({"bucket": size} for size in (1, 24, 26, 100)),
+    {"model": "resnet18", "batch_per_rank": 8, "network": "roce25"},
+    {"latency": 2.5, "bandwidth": 35, "jitter": 0}, {"library": horovod("0.21").name, "cycle": 1, "fusion": 128},
+    {"response_cache": False, "request": 0.75, "cycle": 0, "latency": 3},
+    {"network": PROCESSES, "bandwidth": 100, "latency": 0.5},
+]  # fmt: skip
+
+
+def fitted(**knobs):
+    return Check([Calibration({"hop_seconds": 1e-3, **knobs}, pd.DataFrame({"ranks": [2, 16, 4]}))], cores=0)
+
+
+HERE = fitted(rank_bandwidth=6e8, shared_bandwidth=8e9)
+
+
+def as_chosen(controls, kind):
+    """Return the scenario that the controls of the panel stand for."""
+    slower = controls["latency"]
+    here = controls["network"] == PROCESSES
+    preset = HERE.machine if here else network.preset(controls["network"])
+    intra, inter = (replace(link, latency=slower * link.latency) for link in (preset.intra, preset.inter))
+    achieved = controls["bandwidth"] / 100
+    over = replace(preset, intra=intra, inter=inter, launch=slower * preset.launch, achieved=achieved)
+    usual = next(one for one in map(horovod, VERSIONS) if one.name == controls["library"])
+    usual = replace(usual, agreement="ring", blocking=True, latency=1e-3) if here else usual
+    tuned = {"cycle_seconds": controls["cycle"] / 1000, "fusion_bytes": controls["fusion"] * MIB}
+    asked = {"request_seconds": controls["request"] * 1e-6, "response_cache": controls["response_cache"]}
+    policies = {
+        "ddp": ddp(controls["bucket"] * MIB),
+        "horovod": replace(usual, **tuned, **asked, latency=slower * usual.latency),
+    }
+    batch = controls["batch_per_rank"]
+    step = tensors.v100(controls["model"], batch)
+    return Scenario(step, over, policies[kind], batch, jitter=controls["jitter"] / 100)
+
+
+def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part):
+    require_part("node", NODE is not None, "node is not installed")
+    data = whatif_data(fitted=HERE)
+    tried = [(CONTROLS | moved, kind) for moved in MOVED for kind in ("ddp", "horovod")]
+    answers = in_javascript(
+        repo_root / SCRIPT,
+        "(one) => api.simulate({ ...api.scenario(one.data, one.controls, one.kind), ranks: 96 })",
+        [{"data": data, "controls": controls, "kind": kind} for controls, kind in tried],
+    )
+    agree(answers, [simulate(as_chosen(controls, kind), 96) for controls, kind in tried])
+
+
+@pytest.mark.parametrize("size", [1, 24, 25, 26])
+def test_the_bucket_slider_sets_the_buckets_that_torch_would_make(repo_root, require_part, size):
+    require_part("node", NODE is not None, "node is not installed")
+    given = {"data": whatif_data(["resnet50"]), "controls": CONTROLS | {"bucket": size}}
+    [policy] = in_javascript(repo_root / SCRIPT, "(one) => api.scenario(one.data, one.controls, 'ddp').policy", [given])
+    assert policy == policy_data(ddp(size * MIB))
 
 
 def test_the_data_is_plain_json_and_says_simulated():
@@ -107,6 +183,18 @@ def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it()
     assert list(whatif_data(["resnet18"], some)["gpus"]) == [PUBLISHED_GPU, MEASURED_GPU]
     assert list(whatif_data(["resnet18", "resnet34"], some)["gpus"]) == [PUBLISHED_GPU]
     assert list(whatif_data(["resnet18"], made_times(["resnet18"], batch=64))["gpus"]) == [PUBLISHED_GPU]
+
+
+def test_the_machine_of_the_measurements_is_offered_where_it_was_fitted():
+    assert list(whatif_data(["resnet18"])["networks"]) == list(MACHINES)
+    data = whatif_data(["resnet18"], fitted=HERE)
+    assert list(data["networks"]) == [*MACHINES, PROCESSES]
+    assert data["networks"][PROCESSES]["intra"] == {"latency": 1e-3, "bandwidth": 6e8}
+
+
+def test_a_machine_without_a_limit_to_what_ranks_share_is_plain_json_too():
+    data = whatif_data(["resnet18"], fitted=fitted(rank_bandwidth=6e8))
+    assert json.loads(json.dumps(data, allow_nan=False))["networks"][PROCESSES]["shared_bandwidth"] is None
 
 
 def test_no_text_of_the_data_can_end_its_script_early():
