@@ -27,7 +27,8 @@ from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, dims_
 
 __all__ = [
     "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds", "load",
-    "merge", "provenance", "provenance_of", "published", "published_file", "run_dataset", "save", "split", "validate",
+    "merge", "provenance", "provenance_of", "published", "published_file", "published_or_none",
+    "run_dataset", "save", "split", "validate",
 ]  # fmt: skip
 
 ENGINE: Any = "h5netcdf"

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.stats import gmean
 
 from dolb.profiling import machine, network
 from dolb.profiling.calibrate import Calibration, Row, calibrate
@@ -40,11 +41,11 @@ def points(ds: xr.Dataset) -> pd.DataFrame:
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
     table[BASELINE] = ds[BASELINE].to_numpy() if BASELINE in ds else np.nan
     table = table[(table["source"] != SOURCE) & (table["scaling"] == "weak")]
-    own = table[table["ranks"] == 1].groupby(_ALONE)["images_per_second"].agg(machine.geometric).rename("own")
+    own = table[table["ranks"] == 1].groupby(_ALONE)["images_per_second"].agg(gmean).rename("own")
     table = table.join(own, on=_ALONE)
     table["images_per_second_alone"] = table[BASELINE].fillna(table["own"])
     table = table[(table["hosts"] > 1) & table["images_per_second_alone"].notna()]
-    means = table.groupby(_POINT, as_index=False)[[*_MEASURED, "images_per_second_alone"]].agg(machine.geometric)
+    means = table.groupby(_POINT, as_index=False)[[*_MEASURED, "images_per_second_alone"]].agg(gmean)
     return means.sort_values([*_GROUP, "link_mbit"], ignore_index=True)
 
 
@@ -84,7 +85,7 @@ def curve(found: Calibration, count: int = 40) -> pd.DataFrame:
     for (arch, hosts, library), group in found.points.groupby(_GROUP, sort=True):
         first = {str(name): value for name, value in group.iloc[0].items()}
         first["link_latency_seconds"] = group["link_latency_seconds"].median()
-        first["images_per_second_alone"] = alone = machine.geometric(group["images_per_second_alone"])
+        first["images_per_second_alone"] = alone = float(gmean(group["images_per_second_alone"]))
         ranks = int(first["ranks"])
         for mbit in np.geomspace(group["achieved_mbit"].min(), group["achieved_mbit"].max(), count):
             step = simulate(turn(scenario(first | {"achieved_mbit": mbit}), {"compute": first["compute"]}), ranks)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.stats import gmean
 
 from dolb.profiling import network, tensors
 from dolb.profiling.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
@@ -102,12 +103,12 @@ def points(ds: xr.Dataset) -> pd.DataFrame:
     by a factor.
     """
     table = _measured(ds)
-    own = table[table["ranks"] == 1].groupby(_SAME)["images_per_second"].agg(geometric).rename("own")
+    own = table[table["ranks"] == 1].groupby(_SAME)["images_per_second"].agg(gmean).rename("own")
     table = table.join(own, on=_SAME)
     table["images_per_second_alone"] = table[BASELINE].fillna(table["own"])
     table = table[(table["ranks"] > 1) & table["images_per_second_alone"].notna()]
     speeds = ["images_per_second", "images_per_second_alone"]
-    means = table.groupby([*_POINT, "pinned", "ranks"], as_index=False)[speeds].agg(geometric)
+    means = table.groupby([*_POINT, "pinned", "ranks"], as_index=False)[speeds].agg(gmean)
     return means.sort_values([*_POINT, "ranks"], ignore_index=True)
 
 
@@ -118,11 +119,6 @@ def _measured(ds: xr.Dataset) -> pd.DataFrame:
     table["pinned"] = ds["pinned"].to_numpy().astype(bool) if "pinned" in ds else False
     on_loopback = ds["hosts"].to_numpy() == 1 if "hosts" in ds else True
     return table[(table["source"] == "measured") & (table["scaling"] == "weak") & on_loopback]
-
-
-def geometric(values: pd.Series) -> float:
-    """Return the geometric mean."""
-    return float(np.exp(np.log(values).mean()))
 
 
 def repetitions(ds: xr.Dataset) -> dict[str, float]:

@@ -162,8 +162,8 @@ def linked(ds: xr.Dataset) -> pd.DataFrame:
                 **dict(zip(("step_seconds", "step_high", "step_low"), (batch / value for value in speed), strict=True)),
                 **dict(zip(("efficiency", "low", "high"), efficiency, strict=True)),
                 SPEED: speed[0],
-                "achieved_mbit": _mean(group["achieved_mbit"]),
-                "link_latency_seconds": _mean(group["link_latency_seconds"]),
+                "achieved_mbit": float(stats.gmean(group["achieved_mbit"])),
+                "link_latency_seconds": float(stats.gmean(group["link_latency_seconds"])),
                 "limit": rate_in_words(float(group["link_mbit"].iloc[0])),
                 "batch_size": batch,
                 "repeats": len(group),
@@ -339,10 +339,6 @@ def _ratios(ratio: pd.Series, by: Sequence[str], spread: Spread) -> pd.DataFrame
             }
         )
     return pd.DataFrame(made, columns=[*by, "ratio", "low", "high", "repeats", "log_error", "freedom"])
-
-
-def _mean(values: pd.Series) -> float:
-    return float(np.exp(np.log(values).mean()))
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float, float]:

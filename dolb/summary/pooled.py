@@ -54,7 +54,7 @@ def joined(*spreads: Spread) -> Spread:
 
 def geometric(values: np.ndarray, of: Spread) -> tuple[float, float, float]:
     """Return the geometric mean of values whose spread is known, and its interval."""
-    middle = float(np.exp(np.log(values).mean()))
+    middle = float(stats.gmean(values))
     reach = _reach(of.error(len(values)), of.freedom)
     return middle, middle / reach, middle * reach
 
