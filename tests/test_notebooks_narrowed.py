@@ -1,4 +1,4 @@
-"""Notebooks narrowed by their parameters, at published scale: they draw what was asked for, and say what they cannot."""
+"""Notebooks narrowed by parameters, at published scale: they draw what was asked for, and say what they cannot."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ def narrowed(tmp_path, repo_root, monkeypatch):
 def test_by_one_rank_the_page_on_both_libraries_says_that_no_simulator_can_be_judged(narrowed):
     said = narrowed("11-ddp-vs-horovod", ranks=[1])
     assert "the simulator cannot be judged: 0 points of more than one rank were measured" in said
+
+
+@pytest.mark.slow
+def test_the_page_on_one_step_says_which_ranks_are_published_if_asked_for_others(narrowed):
+    with pytest.raises(publish.GateError, match=r"no published run has ranks \[3\]; published: ranks 2$"):
+        narrowed("12-step-timeline", ranks=[3])
