@@ -183,6 +183,12 @@ def test_shares_of_noise_are_held_to_the_intervals_of_ours(every_claim):
     assert "reported 5.12%" in one.ours
 
 
+def test_the_verdict_on_shares_of_noise_names_what_differs_from_the_paper(every_claim):
+    reason = noise_like({"resnet101": 0.05}, every_claim).reason
+    assert "openTSNE, which starts from the first two principal components" in reason
+    assert "by the library or by the start" in reason
+
+
 def test_networks_that_differ_too_much_leave_their_shares_of_noise_open(every_claim):
     said = every_claim["G6"].reported["removed_percent"]
     assert noise_like({arch: share / 100 for arch, share in said.items()}, every_claim, apart=20).outcome == "mixed"

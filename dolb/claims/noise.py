@@ -49,8 +49,12 @@ def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         "The paper has one map by one network. So the interval is a prediction interval, for one map by one more "
         "training of the network, from the variance between networks and that between the maps of one, both pooled "
         "over extractors relative to their shares. A network counts if the reported share lies within it, and is left "
-        "open if the interval reaches further than half of that share to either side. Parameters of both methods are "
-        "the library's defaults, as the paper says of its own."
+        "open if the interval reaches further than half of that share to either side. The paper leaves the parameters "
+        "of both methods at their defaults and names no library for them. Here DBSCAN's radius and number of points "
+        "are scikit-learn's defaults, but the map is not by its t-SNE, which at the time of the paper started at "
+        "random: it is by openTSNE, which starts from the first two principal components and is given the leading "
+        "components of the features. A map of another scale has another share of noise at the same radius, so a share "
+        "that differs may be by the library or by the start."
     )
     return outcome(*holds), f"Share called noise: {told}.", reason
 
