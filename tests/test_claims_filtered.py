@@ -218,6 +218,13 @@ def test_a_pretrained_extractor_works_as_well_if_it_finds_the_same_noise(every_c
     assert pretrained(range(200, 220), every_claim).outcome == "not replicated"
 
 
-def test_without_imagenet_weights_the_claim_waits(every_claim):
-    ds = results.merge([made_mask(without(0)), made_mask(without(1), seed=1)])
-    assert verdict("G17", every_claim, ds).outcome == "not yet measured"
+def test_without_imagenet_weights_the_claim_cannot_be_tested(every_claim):
+    found = verdict("G17", every_claim, results.merge([made_mask(without(0)), made_mask(without(1), seed=1)]))
+    assert found.outcome == "not testable here"
+    assert "no mask by resnet101 with ImageNet weights" in found.reason
+
+
+def test_by_one_training_the_claim_on_pretrained_weights_waits(every_claim):
+    found = verdict("G17", every_claim, results.merge([made_mask(without(0))]))
+    assert found.outcome == "not yet measured"
+    assert "two trainings of resnet101" in found.reason
