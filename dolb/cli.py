@@ -310,7 +310,8 @@ def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir 
     results.save(merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
-    lacking = len({c.key for c in recipes.configs(slug, "paper")} - keys)
+    sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()
+    lacking = recipes.lacking(slug, keys, {str(subset): int(size) for subset, size in sizes})
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
     if slug == "noise":
         typer.echo(map_pages.publish_images(merged, target.with_name("noise-images.npz"), data_dir))

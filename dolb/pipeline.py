@@ -8,7 +8,6 @@ and taken up again, on another machine too: for more maps the components of feat
 from __future__ import annotations
 
 import contextlib
-import resource
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -27,12 +26,13 @@ from dolb.filtering import features as extraction
 from dolb.filtering.config import FLAGGED, ON_THE_MAP, FilterConfig
 from dolb.stages import Stages
 from dolb.training.config import RunConfig
-from dolb.training.device import device_name
+from dolb.training.device import device_name, fresh_host_peak, host_peak
 from dolb.training.engine import RunAbandoned
 
 # What a mask costs, by part, in the schema's names. For a further round the rounds before count too; the size that a
 # baseline takes from another mask does not, as it is only for the comparison.
 PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")
+WHILE_MADE, SO_FAR = "of the process while this was made", "of the process so far, other masks included"  # a peak
 FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
 
 
@@ -122,8 +122,11 @@ class _Workshop(Stages):
     def made(self, config: FilterConfig) -> xr.Dataset:
         """Make a map or a mask, save it, and return it.
 
-        Its ``seconds`` are those of its parts, training left out.
+        Its ``seconds`` are those of its parts, training left out. Its peak of memory is that of this process while it
+        was made, or, where the system does not tell, of all that the process did so far; the attribute ``peak_memory``
+        says which.
         """
+        own_peak = fresh_host_peak()
         there, inside = self._inside(config)
         accuracy, trained_in = there._training(config)
         about: dict[str, Any] = {
@@ -147,12 +150,13 @@ class _Workshop(Stages):
         if config.within and (before := self.runs.get(config.within, self.data.fingerprint)) is not None:
             spent = {name: value + (before[name].item() if name in before else np.nan) for name, value in spent.items()}
         about |= spent
-        about["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        about["peak_memory_bytes"] = own_peak() if own_peak else host_peak()
         if keep is None:
             assert mapped is not None
             ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), self.data, about=about)
         else:
             ds = masks.keep_dataset(keep, self.data, config.subset, about=about, **self._followed_from(config, mapped))
+        ds.attrs["peak_memory"] = WHILE_MADE if own_peak else SO_FAR
         self.runs.put(ds)
         return ds
 

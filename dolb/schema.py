@@ -64,7 +64,12 @@ SCHEMA: dict[str, Variable] = {
             "diverged": ("bool", "the training loss stopped being finite; the run was ended there"),
             "images_per_second": ("float", "training throughput of this run, evaluation left out", "images/s"),
             "seconds": ("float", "wall-clock time of training and evaluation, set-up left out", "s"),
-            "peak_memory_bytes": ("int", "peak memory: of the device per run, or of the process on a CPU", "bytes"),
+            "peak_memory_bytes": (
+                "int",
+                "peak memory: of the device per run, or of the process on a CPU; of a map or mask that of the process "
+                "while it was made, unless the file's attribute `peak_memory` says otherwise",
+                "bytes",
+            ),
             "peak_host_memory_bytes": (
                 "float",
                 "high-water mark of the host memory of the process that made the run, its other runs included; NaN: "

@@ -95,6 +95,12 @@ def test_the_ring_is_replicated(every_claim, simulation):
     assert "64 ranks 126" in found.ours  # 2 (64 - 1)
 
 
+def test_the_verdict_on_the_ring_says_that_it_cannot_fail(every_claim, simulation):
+    found = verdicts(every_claim, scaled(0.9, 0.8), simulation)["M8"]
+    assert "checks a definition and cannot fail" in found.ours  # what page 11 shows
+    assert "the messages of a library" in found.reason
+
+
 @pytest.mark.parametrize(("ddp", "expected"), [(0.9, "replicated"), (1.2, "mixed")])
 def test_the_ideal_is_one_that_no_cell_exceeds(every_claim, simulation, ddp, expected):
     assert verdicts(every_claim, scaled(ddp, 0.8), simulation)["J1"].outcome == expected

@@ -183,6 +183,12 @@ def test_shares_of_noise_are_held_to_the_intervals_of_ours(every_claim):
     assert "reported 5.12%" in one.ours
 
 
+def test_the_verdict_on_shares_of_noise_names_what_differs_from_the_paper(every_claim):
+    reason = noise_like({"resnet101": 0.05}, every_claim).reason
+    assert "openTSNE, which starts from the first two principal components" in reason
+    assert "by the library or by the start" in reason
+
+
 def test_networks_that_differ_too_much_leave_their_shares_of_noise_open(every_claim):
     said = every_claim["G6"].reported["removed_percent"]
     assert noise_like({arch: share / 100 for arch, share in said.items()}, every_claim, apart=20).outcome == "mixed"
@@ -212,6 +218,13 @@ def test_a_pretrained_extractor_works_as_well_if_it_finds_the_same_noise(every_c
     assert pretrained(range(200, 220), every_claim).outcome == "not replicated"
 
 
-def test_without_imagenet_weights_the_claim_waits(every_claim):
-    ds = results.merge([made_mask(without(0)), made_mask(without(1), seed=1)])
-    assert verdict("G17", every_claim, ds).outcome == "not yet measured"
+def test_without_imagenet_weights_the_claim_cannot_be_tested(every_claim):
+    found = verdict("G17", every_claim, results.merge([made_mask(without(0)), made_mask(without(1), seed=1)]))
+    assert found.outcome == "not testable here"
+    assert "no mask by resnet101 with ImageNet weights" in found.reason
+
+
+def test_by_one_training_the_claim_on_pretrained_weights_waits(every_claim):
+    found = verdict("G17", every_claim, results.merge([made_mask(without(0))]))
+    assert found.outcome == "not yet measured"
+    assert "two trainings of resnet101" in found.reason

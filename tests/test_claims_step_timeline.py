@@ -132,3 +132,18 @@ def test_the_size_of_ddp_s_buckets_is_told_with_why_they_are_so_small():
     assert "on 2 ranks with buckets of 0.02 MiB instead of the usual 25" in said
     assert "are 0.0038 MiB in all" in said
     assert study.buckets_in_words(made_step("ddp", 0)) == "DDP ran on 2 ranks with buckets of 25 MiB."
+
+
+def test_narrowing_keeps_the_events_of_what_was_asked_for_and_of_every_simulated_step(repo_root):
+    published = results.load(repo_root / "results" / "step-timeline.nc")
+    arch = str(published["arch"].values[published["source"] == "measured"][0])
+    other = results.merge(
+        run.assign_coords(arch=("run", ["other"]), key=("run", [f"other{number}"]))
+        for number, run in enumerate(results.split(published))
+        if run["source"].item() == "measured"
+    )
+    both = results.merge([other, published])
+    assert set(study.events(both)["arch"]) > {arch, "other"}
+    assert study.events(study.narrow(both, arch=[arch])).equals(study.events(published))
+    with pytest.raises(ValueError, match=r"no published run has ranks \[3\]; published: ranks 2"):
+        study.narrow(both, ranks=[3])

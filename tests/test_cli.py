@@ -18,7 +18,7 @@ from made_scaling import made_measurement
 from PIL import Image
 from typer.testing import CliRunner
 
-from dolb import data, results, viewer
+from dolb import data, recipes, results, viewer
 from dolb.cli import app
 from dolb.filtering import decisions, masks, noise
 from dolb.filtering.config import FilterConfig
@@ -107,6 +107,25 @@ def test_publishing_merges_runs_into_the_results_and_refuses_demo_runs(tmp_path,
     assert results.load(tmp_path / "results" / "batch-size.nc").sizes["run"] == 2
     store.put(made_run((0.6,) * 5, data="digits", seed=3))
     assert "demo runs" in dolb("publish", "batch-size", "--store", store.folder, code=2)
+
+
+def test_publishing_counts_the_runs_of_equal_updates_among_those_that_lack(tmp_path, monkeypatch):
+    for folder in ("notebooks", "results"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
+    monkeypatch.chdir(tmp_path)
+    slug, sizes = "filtered-small-batch", {"full": 50_000, recipes.masks("paper")["network"].subset: 47_438}
+    store, plain = results.RunStore(tmp_path / "store"), recipes.configs(slug, "paper")
+    whole = recipes.configs(slug, "paper", kept=(47_438, 50_000))
+    assert len(whole) > len(plain)
+    for count, subset in enumerate(sizes, 1):
+        config = next(config for config in plain if config.subset == subset)
+        ds = made_run((0.5,) * config.epochs, **config.as_dict())
+        store.put(ds.assign(training_examples=("run", [sizes[subset]])))
+        said = dolb("publish", slug, "--store", store.folder)
+        grid = whole if count == len(sizes) else plain
+        assert f"the paper grid lacks {len(grid) - count}" in said
+        assert ("those of equal updates" in said) == (count < len(sizes))  # they are known once both sizes are
 
 
 def test_publishing_an_empty_store_says_how_to_fill_it(tmp_path):

@@ -12,6 +12,7 @@ from dolb import data, pipeline, results
 from dolb.filtering import baselines, masks
 from dolb.filtering.config import FilterConfig
 from dolb.summary import noise as study
+from dolb.training import device
 from dolb.training.config import RunConfig
 
 RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
@@ -83,6 +84,27 @@ def test_the_seconds_of_a_mask_are_those_of_its_parts(made):
     assert {name for name in at if parts["score_seconds"][at[name]] > 0} == {"neighbours", *trains[3:]}
     rest = sum(values for name, values in parts.items() if name != "network_seconds")
     assert made["seconds"].values == pytest.approx(rest)
+
+
+def test_the_peak_of_memory_of_a_mask_is_its_own_and_not_of_what_the_process_did_before(made, store):
+    if device.fresh_host_peak() is None:
+        pytest.skip("this system does not let a process begin its high-water mark anew")
+    ballast = np.ones(2**26)  # 512 MiB
+    before = device.host_peak()
+    assert before > ballast.nbytes
+    del ballast
+    mask = make([replace(MASK, filter="random", seed=17, **LIKE)], store)
+    assert 0 < mask["peak_memory_bytes"].item() < before - 2**28
+    assert mask.attrs["peak_memory"] == "of the process while this was made"
+    assert device.host_peak() >= before  # that of the process, which runs record, is not forgotten
+
+
+def test_where_the_system_tells_no_peak_of_its_own_a_mask_says_so(made, store, monkeypatch):
+    monkeypatch.setattr(pipeline, "fresh_host_peak", lambda: None)
+    mask = make([replace(MASK, filter="random", seed=18, **LIKE)], store)
+    assert mask["peak_memory_bytes"].item() == device.host_peak()
+    saved = results.load(results.save(mask, store / "again" / "noise.nc"))
+    assert saved.attrs["peak_memory"] == "of the process so far, other masks included"
 
 
 def test_a_part_that_is_in_the_store_counts_with_the_time_that_it_once_took(made, store):

@@ -93,5 +93,5 @@ def test_narrowing_keeps_what_no_recipe_lists_and_says_what_is_not_there():
     ds = results.merge([made_run(seed=7, lr=0.3), made_run(seed=0, lr=0.1)])
     assert summary.narrow(ds, lr=None, seed=None).sizes["run"] == 2
     assert summary.narrow(ds, lr=[0.3, 0.01])["seed"].item() == 7
-    with pytest.raises(ValueError, match=r"no published run has lr \[0.5\]"):
+    with pytest.raises(ValueError, match=r"no published run has lr \[0.5\]; published: lr 0.1, 0.3$"):
         summary.narrow(ds, lr=[0.5])

@@ -6,6 +6,7 @@ import pytest
 from made_runs import made_run
 
 from dolb import results, summary
+from dolb.summary import batch_size as study
 from dolb.summary import cost
 from dolb.training import gpu_programs, run
 
@@ -53,14 +54,55 @@ TRAINED, EVALUATED = 2 * 50_000, 2 * 10_000 / 3 / 4000
 
 
 def test_a_price_is_the_benchmark_s_between_benchmarked_sizes_and_the_runs_own_elsewhere():
-    frame = runs(*(("resnet18", size, 40.0, 4.0) for size in (32, 64, 128, 256, 512)), ("resnet34", 64, 50.0, 1.0))
+    frame = runs(*(("resnet18", size, 40.0, 4.0) for size in (32, 64, 128, 256, 512)), ("resnet50", 64, 50.0, 1.0))
     cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
     prices = cells.set_index(["arch", "batch_size"])
     for size, speed in ((64, 1000), (128, 2000), (256, 4000)):  # 128 is halfway on both logarithmic scales
         assert prices.loc[("resnet18", size), "run_seconds"] == pytest.approx(TRAINED / speed + EVALUATED)
     by_runs = prices[prices["priced_by"] == "runs"]["run_seconds"].to_dict()
-    assert by_runs == {("resnet18", 32): 10.0, ("resnet18", 512): 10.0, ("resnet34", 64): 50.0}
+    assert by_runs == {("resnet18", 32): 10.0, ("resnet18", 512): 10.0, ("resnet50", 64): 50.0}
     assert set(cost.priced(cells[["arch", "batch_size"]], frame)["priced_by"]) == {"runs"}
+
+
+# Two runs of ResNet-34 beside many small ones: charged an eighth of the device, less than ResNet-18 takes (40 s / 4).
+CHEAP = (("resnet34", 512, 8.0, 8.0), ("resnet34", 512, 8.0, 8.0))
+
+
+def test_a_network_is_not_priced_below_one_that_it_contains():
+    frame = runs(("resnet18", 512, 40.0, 4.0), *CHEAP, ("resnet50", 512, 8.0, 8.0))
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame).set_index("arch")
+    assert cells["run_seconds"].to_dict() == {"resnet18": 10.0, "resnet34": 10.0, "resnet50": 1.0}
+    assert cells["priced_by"].to_dict() == {"resnet18": "runs", "resnet34": "bound", "resnet50": "runs"}
+    times = cost.device_time(frame[frame["arch"] == "resnet34"], known=frame)
+    assert times["run_seconds"].tolist() == [10.0]
+    assert times["seconds"].tolist() == [2.0]  # what the runs were charged stays
+
+
+def test_a_benchmarked_price_gives_way_to_no_bound():
+    frame = runs(("resnet18", 512, 40.0, 4.0), *CHEAP)
+    speeds = pd.DataFrame({"arch": ["resnet34"], "batch_size": [512], "images_per_second": [1e6]})
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, speeds).set_index("arch")
+    assert cells.loc["resnet34", "priced_by"] == "benchmark"
+    assert cells.loc["resnet34", "run_seconds"] < 10
+
+
+def test_the_page_says_of_a_bound_that_it_is_one():
+    frame = runs(("resnet18", 512, 40.0, 4.0), *CHEAP)
+    cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame)
+    words = cost.pricing_in_words(cells, frame)
+    assert "1 of 2 points have a bound for a price" in words
+    assert "as the least that theirs can be: resnet34 at the price of resnet18." in words
+    assert "1 of 2 points are priced by the runs themselves" in words
+
+
+def test_published_prices_never_fall_as_blocks_are_added(repo_root):
+    frame = study.curve_runs(results.load(repo_root / "results" / "batch-size.nc"))
+    engine = cost.engine_speeds(results.load(repo_root / "results" / "benchmarks.nc"), frame["device"].iloc[0])
+    prices = cost.device_time(frame, speeds=engine).set_index(["arch", "batch_size"])["run_seconds"]
+    for arch, smaller in cost.WITHIN.items():
+        both = prices[arch].to_frame("price").join(prices[smaller].rename("bound"), how="inner")
+        assert len(both)
+        assert (both["price"] >= both["bound"]).all()
 
 
 def test_one_benchmarked_size_prices_that_size_alone():
@@ -71,7 +113,7 @@ def test_one_benchmarked_size_prices_that_size_alone():
 
 def test_the_page_says_which_points_have_which_price():
     shared = (("resnet18", 512, 40.0, 4.0), ("resnet18", 512, 44.0, 4.0))
-    frame = runs(("resnet18", 64, 1.0, 1.0), *shared, ("resnet34", 64, 50.0, 1.0))
+    frame = runs(("resnet18", 64, 1.0, 1.0), *shared, ("resnet50", 64, 50.0, 1.0))
     cells = cost.priced(summary.over_seeds(frame, ["arch", "lr", "batch_size"]), frame, SPEEDS)
     words = cost.pricing_in_words(cells, frame)
     assert words.startswith("1 of 3 points are priced by the benchmark")

@@ -152,6 +152,21 @@ def test_gains_are_corrected_for_all_tests_of_both_comparisons(ds):
     assert least["p_holm"] == pytest.approx(tested.sum() * least["p"])
 
 
+def test_a_test_that_both_comparisons_share_counts_once(ds):
+    # In batches of 1,000 an epoch is one update of either set, so equal epochs are equal updates.
+    pairs = [(0.80, 0.83), (0.82, 0.84), (0.81, 0.82)]
+    same = [
+        run(name, accuracy, batch_size=1000, seed=seed)
+        for seed, pair in enumerate(pairs)
+        for name, accuracy in zip(("full", "network-a-1"), pair, strict=True)
+    ]
+    alone, both = study.against_network(ds), study.against_network(results.merge([ds, *same]))
+    shared = both[both["batch_size"] == 1000]
+    assert shared["equal"].tolist() == ["epochs", "updates"]
+    assert shared["p_holm"].nunique() == 1
+    assert both["tests"].iloc[0] == alone["tests"].iloc[0] + 1
+
+
 def test_words_name_what_holds_after_the_correction(ds):
     table = study.against_network(ds)
     sure = table.assign(p_holm=[0.001, *[0.5] * (len(table) - 1)])

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.error import URLError
+from urllib.parse import urlparse
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from dolb.augment import DeviceImages
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 PRETRAINED_WEIGHTS = "IMAGENET1K_V1"  # the one set that torchvision has for all five ResNets
+_NOT_FETCHED: dict[Path, str] = {}  # why, by the file that this process tried to fetch
 
 
 class CheckpointError(RuntimeError):
@@ -100,7 +102,8 @@ def load_network(arch: str, num_classes: int, checkpoint: str | Path, channels: 
 def pretrained(arch: str) -> nn.Module:
     """Return a ResNet with torchvision's ImageNet weights; use it with ``IMAGENET_MEAN`` and ``IMAGENET_STD``.
 
-    The weights are fetched once, into torch's cache folder (``TORCH_HOME``).
+    The weights are fetched once, into torch's cache folder (``TORCH_HOME``). Where that fails, it is not tried again by
+    this process, which may need them for many maps: the same error is raised at once, until the file is there.
     """
     models.require(arch)
     if arch not in torchvision.models.list_models():
@@ -108,14 +111,18 @@ def pretrained(arch: str) -> nn.Module:
         raise ValueError(f"torchvision has no pretrained weights for {arch!r}; accepted: {offered}")
     weights = torchvision.models.get_model_weights(arch)[PRETRAINED_WEIGHTS]
     folder = Path(torch.hub.get_dir()) / "checkpoints"
+    file = folder / Path(urlparse(weights.url).path).name
+    if not file.is_file() and file in _NOT_FETCHED:
+        raise CheckpointError(_NOT_FETCHED[file])
     network = models.build(arch, len(weights.meta["categories"]))
     try:
         state = weights.get_state_dict(progress=True, check_hash=True, map_location="cpu", weights_only=True)
     except (URLError, OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        raise CheckpointError(
+        _NOT_FETCHED[file] = (
             f"the ImageNet weights of {arch} could not be had from {weights.url} ({error}); fetch that file where "
             f"there is a network and put it into {folder}, or set TORCH_HOME to a folder that has it"
-        ) from error
+        )
+        raise CheckpointError(_NOT_FETCHED[file]) from error
     _fill(network, state, f"the file for {arch} in {folder} does not fit it")
     return network
 

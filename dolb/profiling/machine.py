@@ -28,6 +28,7 @@ GB = 1e9
 NOMINAL = network.loopback(latency=20 * MICROSECOND, bandwidth=10 * GB)
 MOST_OPTIMIZER = 0.7  # of a step: no fit may leave less than the rest to the passes
 HALVES, SEED, TRIES = 10, 0, 1000
+FEWEST_POINTS = 2  # one to fit, and one to judge
 STARTS = (0.2, 0.35, 0.5, 0.65, 0.8)  # with fewer, where a fit ends depends on the order of its knobs
 
 # In order of what they matter, as fewer points fit fewer knobs. `worth` measures what each gains: on the 38 points
@@ -200,6 +201,14 @@ class Check:
         return network.loopback(hop, shared, rate)
 
 
+def refusal(ds: xr.Dataset) -> str:
+    """Return why the simulator cannot be judged by these runs, or nothing where it can."""
+    found = len(points(ds))
+    if found >= FEWEST_POINTS:
+        return ""
+    return f"{found} points of more than one rank were measured; at least {FEWEST_POINTS} are needed"
+
+
 def check(
     ds: xr.Dataset,
     count: int = HALVES,
@@ -212,9 +221,9 @@ def check(
     As many knobs are free as there are points to fit them. ``cores`` are those of the machine, by default as many as
     the most ranks that were measured; ranks that were pinned had none but their own, so that none was ever free.
     """
+    if lacks := refusal(ds):
+        raise ValueError(lacks)
     table = points(ds)
-    if len(table) < 2:
-        raise ValueError(f"{len(table)} points of more than one rank were measured; at least 2 are needed")
     if cores is None:
         cores = 0 if table["pinned"].all() else int(table["ranks"].max())
     free = dict(list(knobs.items())[: len(table) // 2])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size
@@ -22,6 +22,7 @@ from dolb.recipes.filtered import (
     features,
     filtered_large_batch,
     filtered_small_batch,
+    kept_by,
     masks,
     masks_of,
     networks,
@@ -37,8 +38,8 @@ from dolb.recipes.tuning import tuning
 __all__ = [
     "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "data_of",
     "ddp_vs_horovod", "even_batches", "features", "fidelity", "filtered_large_batch", "filtered_small_batch",
-    "loss_landscape", "masks", "masks_of", "networks", "noise", "of_the_study", "rate", "rates_in_words", "require",
-    "require_own", "step_timeline", "tuned", "tuning",
+    "kept_by", "lacking", "loss_landscape", "masks", "masks_of", "networks", "noise", "of_the_study", "rate",
+    "rates_in_words", "require", "require_own", "step_timeline", "tuned", "tuning",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -84,3 +85,15 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     if odd := [name for name in asked if name not in known]:
         raise ValueError(f"{slug} has no {odd[0]} that could be changed; accepted: {', '.join(known)}")
     return recipe("demo" if scale == "demo" else "paper", **asked)
+
+
+def lacking(slug: str, keys: Collection[str], sizes: Mapping[str, int]) -> str:
+    """Say how many runs of the paper grid are not among these keys.
+
+    ``sizes`` has the training examples of each set that was run, by which runs of equal updates are known.
+    """
+    twice = "kept" in inspect.signature(require(slug)).parameters
+    kept = kept_by(sizes) if twice else None
+    count = len({config.key for config in configs(slug, "paper", kept=kept)}.difference(keys))
+    unknown = ", and those of equal updates, whose epochs follow from a run on all data and one on the mask"
+    return f"{count}{unknown if twice and kept is None else ''}"

@@ -192,6 +192,12 @@ def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
     return [network, *(one for name, one in named.items() if name in wanted and one != network)]
 
 
+def kept_by(sizes: Mapping[str, int]) -> tuple[int, int] | None:
+    """Return how many examples the study's mask keeps and of how many, by the sizes of sets; None if one lacks."""
+    network = masks("paper")["network"].subset
+    return (sizes[network], sizes["full"]) if network in sizes and "full" in sizes else None
+
+
 def features(
     scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int] | None = None
 ) -> list[FilterConfig]:

@@ -41,7 +41,8 @@ def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
         kept &= np.isin(ds[name].to_numpy(), accepted)
     if not kept.any():
         words = ", ".join(f"{name} {accepted.tolist()}" for name, accepted in asked.items())
-        raise ValueError(f"no published run has {words}")
+        known = "; ".join(f"{name} {', '.join(map(str, np.unique(ds[name])))}" for name in asked)
+        raise ValueError(f"no published run has {words}; published: {known}")
     return ds.isel(run=np.flatnonzero(kept))
 
 

@@ -17,6 +17,8 @@ EAGER = "plain eager loop"  # the benchmark program whose speed the grid's time 
 ENGINE = "dolb, "  # how the benchmark programs begin that are the engine's, one run or several at once
 EVAL_BATCH = 5000  # of the engine, whatever the batch size of training
 FORWARD = 1 / 3  # of the arithmetic of a training step: the backward pass has two products for each of the forward's
+WITHIN = {"resnet34": "resnet18", "resnet101": "resnet50", "resnet152": "resnet101"}  # all its blocks, and no others
+BENCHMARK, RUNS, BOUND = "benchmark", "runs", "bound"  # what a price may be of
 
 
 def priced(cells: pd.DataFrame, runs: pd.DataFrame, speeds: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -29,7 +31,9 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame, speeds: pd.DataFrame | None 
 
     Elsewhere it is the median over all runs of that size, evaluation included, and ``priced_by`` is "runs"; one that
     diverged counts with the time that all its epochs would have taken. The rate and the seed change nothing about the
-    time of a step, but what else had the device meanwhile does.
+    time of a step, but what else had the device meanwhile does: a large run beside small ones counts with too little.
+    Where the price by runs is thus below that of a network whose blocks are all in this one, and which cannot cost
+    more, it is that network's price, and ``priced_by`` is "bound". ``runs`` may be of more networks than the cells.
     """
     return cells.merge(_prices(runs, speeds), on=list(SIZE))
 
@@ -41,14 +45,22 @@ def unevenness(runs: pd.DataFrame) -> float:
 
 
 def pricing_in_words(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Say how many cells of `priced` have their price from the benchmark and how many from runs, and what to expect."""
-    by_runs = cells[cells["priced_by"] == "runs"]
+    """Say how many cells of `priced` are priced by the benchmark, by a bound and by runs, and what to expect of it."""
+    by_runs, at_bound = (cells[cells["priced_by"] == kind] for kind in (RUNS, BOUND))
     said = []
-    if len(by_runs) < len(cells):
+    if by_benchmark := int((cells["priced_by"] == BENCHMARK).sum()):
         said.append(
-            f"{len(cells) - len(by_runs):,} of {len(cells):,} points are priced by the benchmark: the images of a run "
-            "at the speed of the engine with as many like runs at once as suit the device, and evaluations counted as "
-            "forward passes. Speeds between benchmarked batch sizes are interpolated."
+            f"{by_benchmark:,} of {len(cells):,} points are priced by the benchmark: the images of a run at the speed "
+            "of the engine with as many like runs at once as suit the device, and evaluations counted as forward "
+            "passes. Speeds between benchmarked batch sizes are interpolated."
+        )
+    if len(at_bound):
+        archs = sorted(set(at_bound["arch"]), key=lambda arch: (len(arch), arch))
+        which = ", ".join(f"{arch} at the price of {WITHIN[arch]}" for arch in archs)
+        said.append(
+            f"{len(at_bound):,} of {len(cells):,} points have a bound for a price: their runs had the device with "
+            "others and were charged less than a smaller network at that batch size, of which theirs has every block "
+            f"and more. That network's price stands there, as the least that theirs can be: {which}."
         )
     if by_runs.empty:
         return " ".join(said)
@@ -80,16 +92,23 @@ def _whole(runs: pd.DataFrame) -> pd.Series:
 
 
 def _prices(runs: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
-    """Return a row per network and batch size, with ``run_seconds`` and ``priced_by``."""
+    """Return a row per network and batch size, with ``run_seconds`` and ``priced_by``, none below its bound."""
     training = runs["training_examples"] / _speeds(speeds, runs["arch"], runs["batch_size"])
     evaluated = pd.Series(EVAL_BATCH, index=runs.index)
     evaluation = FORWARD * runs["test_examples"] / _speeds(speeds, runs["arch"], evaluated, beyond=True)
     by_benchmark = runs["epochs"] * (training + evaluation)
     each = runs[list(SIZE)].assign(
         run_seconds=by_benchmark.fillna(_whole(runs)),
-        priced_by=by_benchmark.notna().map({True: "benchmark", False: "runs"}),
+        priced_by=by_benchmark.notna().map({True: BENCHMARK, False: RUNS}),
     )
-    return each.groupby(list(SIZE), as_index=False).agg({"run_seconds": "median", "priced_by": "first"})
+    prices = each.groupby(list(SIZE), as_index=False).agg({"run_seconds": "median", "priced_by": "first"})
+    for arch, smaller in WITHIN.items():  # from the smallest on, as a bound may rest on a bound
+        known = prices[prices["arch"] == smaller].set_index("batch_size")["run_seconds"]
+        bound = prices["batch_size"].map(known).where(prices["arch"] == arch)
+        short = (prices["priced_by"] == RUNS) & (prices["run_seconds"] < bound)
+        prices.loc[short, "run_seconds"] = bound[short]
+        prices.loc[short, "priced_by"] = BOUND
+    return prices
 
 
 def pareto(cells: pd.DataFrame) -> pd.DataFrame:
@@ -105,9 +124,14 @@ def pareto(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def device_time(
-    runs: pd.DataFrame, eager: pd.DataFrame | None = None, speeds: pd.DataFrame | None = None
+    runs: pd.DataFrame,
+    eager: pd.DataFrame | None = None,
+    speeds: pd.DataFrame | None = None,
+    known: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return, for each network and batch size, the runs made, the price of one as `priced` has it, and all their time.
+
+    ``known`` are the runs by which they are priced, if there are more than those made.
 
     The last, ``seconds``, is what the runs were charged: their parts of the device, which sum up to the time it was
     busy.
@@ -124,7 +148,7 @@ def device_time(
         images=("images", "sum"),
         images_of_one=("images_of_one", "median"),
     )
-    table = table.merge(_prices(runs, speeds), on=list(SIZE))
+    table = table.merge(_prices(runs if known is None else known, speeds), on=list(SIZE))
     speed = _speeds(eager, table["arch"], table["batch_size"])
     eager_time = {"eager_seconds": table["images"] / speed, "eager_run_seconds": table["images_of_one"] / speed}
     return table.drop(columns=["images", "images_of_one"]).assign(**eager_time)

@@ -207,14 +207,20 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
     """Return what network filtered data gains over every other set, by batch size, at equal epochs and updates.
 
     ``p_holm`` is ``p`` after Holm's correction for all of these tests together, and ``tests`` says how many they are.
+    Where as many epochs make as many updates, both comparisons are of the same runs, and they count as one test.
     """
     parts = []
     for equal in EQUAL:
         frame = runs(ds, equal)
-        others = [name for name in in_order(frame["set"]) if name != "network"]
-        parts += [differences(frame, "network", other).assign(equal=equal) for other in others]
+        for other in in_order(set(frame["set"]) - {"network"}):
+            keys = frame[frame["set"].isin(("network", other))].groupby("batch_size")["key"].agg(frozenset)
+            found = differences(frame, "network", other)
+            parts.append(found.assign(equal=equal, of=found["batch_size"].map(keys)))
     table = pd.concat(parts, ignore_index=True)
-    return table.assign(p_holm=holm(table["p"].to_numpy(dtype=float)), tests=int(table["p"].notna().sum()))
+    once = table.drop_duplicates("of")
+    corrected = dict(zip(once["of"], holm(once["p"].to_numpy(dtype=float)), strict=True))
+    table = table.assign(p_holm=table["of"].map(corrected).astype(float), tests=int(once["p"].notna().sum()))
+    return table.drop(columns="of")
 
 
 def holm(p: np.ndarray) -> np.ndarray:

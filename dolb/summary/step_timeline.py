@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from dolb import results
+from dolb.summary import ddp_vs_horovod
 from dolb.summary.ddp_vs_horovod import SETTINGS, mean_interval, rows
 
 TIMES = (
@@ -16,6 +20,12 @@ LANES = ("compute", "communication", "negotiation", "queue", "copy")
 _SHORTEST_MS = (
     0.001  # below a microsecond nothing can be seen at any zoom, and Horovod's readiness marks have no length
 )
+
+
+def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
+    """Keep measured steps whose config has one of these values, and every simulated one, with their events."""
+    kept = set(ddp_vs_horovod.narrow(ds.drop_dims("event"), **values)["key"].to_numpy())
+    return results.merge(one for one in results.split(ds) if one["key"].item() in kept)
 
 
 def breakdowns(ds: xr.Dataset) -> pd.DataFrame:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import resource
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from dolb.data import ImageData
 from dolb.training import schedule
 from dolb.training.config import RunConfig
 from dolb.training.convolution import with_fast_gradients
-from dolb.training.device import Mark, device_name
+from dolb.training.device import Mark, device_name, host_peak
 from dolb.training.eager import EagerNetwork
 from dolb.training.place import Place
 
@@ -299,7 +298,7 @@ class Run:
         rows[:done] = self.measured
         rates = self.epoch_rates.reshape(config.epochs, -1)[:, -1].copy()
         rates[done:] = np.nan
-        host_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        host_memory = host_peak()
         run = {
             **config.as_dict(),
             "key": config.key,

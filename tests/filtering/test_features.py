@@ -1,7 +1,10 @@
 """Features: what the network's penultimate layer says, in bounded memory; weights from a file or from torchvision."""
 
+import http.server
 import pickle
+import threading
 import tracemalloc
+import urllib.request
 
 import numpy as np
 import pytest
@@ -180,6 +183,49 @@ def test_without_a_network_the_error_says_which_file_to_fetch_and_where_to_put_i
         features.pretrained("resnet18")
     assert "resnet18-f37072fd.pth" in str(caught.value)
     assert str(tmp_path / "hub" / "checkpoints") in str(caught.value)
+
+
+@pytest.fixture
+def refusing_proxy(monkeypatch):
+    """Send every request through a proxy that refuses it, and return the list of what it was asked for."""
+    asked = []
+
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_CONNECT(self):
+            asked.append(self.path)
+            self.send_error(503)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        urllib.request.install_opener(None)  # the one that is there keeps the proxy that was named when it was made
+        yield asked
+        urllib.request.install_opener(None)
+        server.shutdown()
+
+
+def test_weights_that_cannot_be_fetched_are_asked_for_once(tmp_path, monkeypatch, refusing_proxy):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    said = []
+    for _ in range(3):
+        with pytest.raises(features.CheckpointError) as caught:
+            features.pretrained("resnet18")
+        said.append(str(caught.value))
+    assert len(refusing_proxy) == 1
+    assert len(set(said)) == 1
+
+
+def test_weights_that_could_not_be_fetched_are_taken_once_they_are_there(tmp_path, monkeypatch, refusing_proxy):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(features.CheckpointError):
+        features.pretrained("resnet18")
+    made = models.build("resnet18", 1000)
+    features.save_network(made, tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth")
+    assert torch.equal(features.pretrained("resnet18").fc.weight, made.fc.weight)
 
 
 def test_a_small_network_has_no_pretrained_weights():

@@ -124,6 +124,11 @@ def test_one_point_cannot_be_halved():
     one = results.merge(made_measurements(lambda *_: 100.0, (1, 2), 1, libraries=("ddp",)))
     with pytest.raises(ValueError, match="1 points of more than one rank were measured; at least 2 are needed"):
         machine.check(one)
+    assert machine.refusal(one).startswith("1 points")
+
+
+def test_points_that_can_be_halved_are_not_refused():
+    assert machine.refusal(made({"hop_seconds": 3e-4})) == ""
 
 
 def test_repetitions_differ_by_the_factor_that_they_were_made_with():

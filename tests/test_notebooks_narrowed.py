@@ -1,0 +1,34 @@
+"""Notebooks narrowed by parameters, at published scale: they draw what was asked for, and say what they cannot."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+
+from dolb import publish
+
+
+@pytest.fixture
+def narrowed(tmp_path, repo_root, monkeypatch):
+    """Run a notebook on the published results with some parameters, and return what its cells put out, as one text."""
+    monkeypatch.setenv("DOLB_RESULTS", str(repo_root / "results"))
+
+    def run(name, **parameters):
+        source = repo_root / "notebooks" / f"{name}.ipynb"
+        target = publish.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
+        cells = nbformat.read(target, 4).cells
+        return " ".join(str(out) for cell in cells if cell.cell_type == "code" for out in cell.outputs)
+
+    return run
+
+
+@pytest.mark.slow
+def test_by_one_rank_the_page_on_both_libraries_says_that_no_simulator_can_be_judged(narrowed):
+    said = narrowed("11-ddp-vs-horovod", ranks=[1])
+    assert "the simulator cannot be judged: 0 points of more than one rank were measured" in said
+
+
+@pytest.mark.slow
+def test_the_page_on_one_step_says_which_ranks_are_published_if_asked_for_others(narrowed):
+    with pytest.raises(publish.GateError, match=r"no published run has ranks \[3\]; published: ranks 2$"):
+        narrowed("12-step-timeline", ranks=[3])
