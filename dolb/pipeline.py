@@ -24,7 +24,7 @@ from dolb import models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
 from dolb.filtering.config import FLAGGED, ON_THE_MAP, FilterConfig
-from dolb.stages import Stages
+from dolb.stages import PLACED, Stages
 from dolb.training.config import RunConfig
 from dolb.training.device import device_name, fresh_host_peak, host_peak
 from dolb.training.engine import RunAbandoned
@@ -114,10 +114,15 @@ class _Workshop(Stages):
     """Maps and masks over one data set and one store, from what its stages make."""
 
     def finished(self, config: FilterConfig) -> xr.Dataset | None:
-        """Return a map or a mask from the store, or None; what one of an earlier version did not record is NaN."""
+        """Return a map or a mask from the store, or None.
+
+        What one of an earlier version did not record is NaN, or the default that its key speaks of.
+        """
         ds = self.runs.get(config.key, self.data.fingerprint)
-        lacking = {name: ("run", [np.nan]) for name in PARTS if ds is not None and name not in ds}
-        return ds if ds is None else ds.assign_coords(lacking)
+        if ds is None:
+            return None
+        wanted = config.as_dict() | dict.fromkeys(PARTS, np.nan)
+        return ds.assign_coords({name: ("run", [value]) for name, value in wanted.items() if name not in ds})
 
     def made(self, config: FilterConfig) -> xr.Dataset:
         """Make a map or a mask, save it, and return it.
@@ -144,7 +149,10 @@ class _Workshop(Stages):
         score, more = self._score(config)
         spent |= more
         begun = time.perf_counter()
-        keep = self._keep(config, mapped, score, inside)
+        if config.filter == "share":
+            assert mapped is not None
+            about["eps"] = self._radius(config, mapped["train"])
+        keep = self._keep(config, about["eps"], mapped, score, inside)
         spent["mask_seconds"] = time.perf_counter() - begun
         about["seconds"] = float(np.nansum([spent[name] for name in PARTS if name != "network_seconds"]))
         if config.within and (before := self.runs.get(config.within, self.data.fingerprint)) is not None:
@@ -171,6 +179,7 @@ class _Workshop(Stages):
     def _keep(
         self,
         config: FilterConfig,
+        radius: float,
         mapped: Mapping[str, np.ndarray] | None,
         score: np.ndarray | None,
         inside: np.ndarray,
@@ -180,7 +189,7 @@ class _Workshop(Stages):
         if config.filter in ON_THE_MAP:
             assert mapped is not None
             keep = inside.copy()
-            keep[inside] = _clusterer(config).fit(mapped["train"], labels[inside]).keep_
+            keep[inside] = _clusterer(config, radius).fit(mapped["train"], labels[inside]).keep_
             return keep
         if config.filter == "none":
             return None
@@ -197,11 +206,23 @@ class _Workshop(Stages):
 
     def _followed_from(self, config: FilterConfig, mapped: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
-        plain = replace(config, seed=0, map_seed=0, perplexity=FilterConfig.perplexity, min_samples=5, within="")
+        usual = FilterConfig()
+        plain = replace(config, seed=0, within="", **{name: getattr(usual, name) for name in ("min_samples", *PLACED)})
         if config.filter not in ON_THE_MAP or config != plain or mapped is None:
             return {}
         until = noise.noise_until(mapped["train"], self.data.train_labels, config.min_samples).astype(np.float32)
         return {"coordinates": _rounded(mapped["train"]), "noise_until": until}
+
+    def _radius(self, config: FilterConfig, coordinates: np.ndarray) -> float:
+        """Return the radius at which the share asked for is noise, or for a further round that of the first."""
+        if not config.within:
+            until = noise.noise_until(coordinates, self.data.train_labels, config.min_samples)
+            return noise.share_radius(until, config.share)
+        before = self.runs.get(config.within, self.data.fingerprint)
+        if before is None or "noise_until" not in before:
+            raise ValueError(f"the mask {config.within} tells no radius, by which {config.subset} filters once more")
+        until = before["noise_until"].to_numpy().reshape(-1)
+        return noise.share_radius(until, config.share)
 
     def _mask(self, key: str, role: str) -> np.ndarray:
         """Return a mask that is made already, or say what it is needed for."""
@@ -242,13 +263,11 @@ class _Workshop(Stages):
         return evidence, {"network_seconds": sum(float(one.get("seconds", np.nan)) for one in said)}
 
 
-def _clusterer(config: FilterConfig) -> noise.ClassDBSCAN | noise.ClassHDBSCAN:
+def _clusterer(config: FilterConfig, radius: float) -> noise.ClassDBSCAN | noise.ClassHDBSCAN:
     # A class that is all noise is kept whole, with a warning: other parameters may well do that to one.
     if config.filter == "hdbscan":
         return noise.ClassHDBSCAN(min_samples=config.min_samples, on_empty_class="keep")
-    return noise.ClassDBSCAN(
-        "knee" if config.filter == "knee" else config.eps, config.min_samples, on_empty_class="keep"
-    )
+    return noise.ClassDBSCAN("knee" if config.filter == "knee" else radius, config.min_samples, on_empty_class="keep")
 
 
 def _rounded(coordinates: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ from dolb.training.device import resolve_device
 from dolb.training.engine import RunAbandoned
 from dolb.training.paused import PausedRuns
 
-FIRST_MAP = (FilterConfig().map_seed, FilterConfig().perplexity)
+PLACED = ("map_seed", "perplexity", "map_rate", "map_start")  # by which a network's maps differ
 FROM_FEATURES = ("none", "grid", "neighbours", *ON_THE_MAP)  # filters that look at a network's features
 
 
@@ -93,8 +93,11 @@ class Stages:
         """
         plain = FilterConfig(
             data=config.data, arch=config.arch, weights=config.weights, trained_by=config.trained_by, seed=config.seed,
-            perplexity=config.perplexity, iterations=config.iterations, map_seed=config.map_seed, filter="none",
+            perplexity=config.perplexity, iterations=config.iterations, map_seed=config.map_seed,
+            map_rate=config.map_rate, map_start=config.map_start, filter="none",
         )  # fmt: skip
+        usual = FilterConfig()
+        first = all(getattr(plain, name) == getattr(usual, name) for name in PLACED)
 
         needed = ("train", "test") if config.filter == "none" else ("train",)
 
@@ -104,13 +107,15 @@ class Stages:
             mapping = TSNEMap(
                 perplexity=config.perplexity,
                 n_iter=config.iterations,
+                learning_rate=config.map_rate,
+                start=config.map_start,
                 random_state=config.map_seed,
                 progress=self.progress,
             )
             made = {"train": mapping.fit_transform(components["train"])}
             made["feature_seconds"] = components["feature_seconds"]
             made["seconds"] = time.perf_counter() - begun + components["seconds"]
-            if "test" in needed or ((config.map_seed, config.perplexity) == FIRST_MAP and not self.within):
+            if "test" in needed or (first and not self.within):
                 made["test"] = mapping.transform(components["test"])
             return made
 

@@ -11,6 +11,7 @@ from test_summary_noise import made_map, made_mask, without
 
 from dolb import figures, results
 from dolb.summary import noise as study
+from dolb.summary import rounds
 
 CLASSES = tuple("abcdefghij")
 
@@ -79,7 +80,7 @@ def test_every_figure_of_noise_can_be_drawn(noise):
         figures.noise_stability(study.stability(noise)),
         figures.noise_by_eps(study.by_eps(noise), 0.5) & figures.noise_by_parameter(study.by_parameter(noise)),
         figures.noise_shared(study.others(noise)),
-        figures.noise_rounds(study.rounds(noise)),
+        figures.noise_rounds(rounds.rounds(noise)),
     ):
         assert svg(chart).startswith("<svg")
 

@@ -10,6 +10,7 @@ from scipy import stats
 
 from dolb import results
 from dolb.summary import noise as study
+from dolb.summary import rounds
 
 EXAMPLES = 400
 
@@ -17,7 +18,8 @@ EXAMPLES = 400
 def made_mask(keep, **changes) -> xr.Dataset:
     """Make the Dataset of one mask, with the names that the pipeline writes."""
     named = {"arch": "resnet101", "weights": "trained", "seed": 0, "map_seed": 0, "filter": "dbscan"}
-    named |= {"perplexity": 30.0, "min_samples": 5, "eps": 0.5, "network_accuracy": 0.8} | changes
+    named |= {"perplexity": 30.0, "iterations": 500, "map_rate": 0.0, "map_start": "pca", "share": 0.0, "within": ""}
+    named |= {"min_samples": 5, "eps": 0.5, "network_accuracy": 0.8} | changes
     named |= {"feature_width": 2048, "seconds": 60.0, "peak_memory_bytes": 10**9}
     named["key"] = "-".join(map(str, named.values()))
     coords = {name: ("run", np.array([value])) for name, value in named.items()}
@@ -117,10 +119,37 @@ def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
 
 def test_one_parameter_changes_at_a_time_and_the_mask_in_use_stands_among_them(ds):
     table = study.by_parameter(ds)
-    assert table.groupby("parameter")["first"].sum().to_dict() == {"filter": 1, "min_samples": 1, "perplexity": 1}
+    assert table.groupby("parameter")["first"].sum().to_dict() == dict.fromkeys(
+        ["filter", "map", "min_samples", "perplexity"], 1
+    )
     changed = table[~table["first"]].set_index("parameter")
     assert changed.loc["perplexity", "overlap"] == pytest.approx(15 / 20)
     assert changed.loc["filter", "removed"] == pytest.approx(40 / EXAMPLES)
+
+
+def test_a_map_that_is_made_otherwise_is_told_by_rate_start_and_iterations(ds):
+    other = made_mask(without(*range(4)), map_rate=200.0, map_start="random", iterations=750)
+    table = study.by_parameter(results.merge([ds, other]))
+    assert table[table["parameter"] == "map"].set_index("value")["removed"].to_dict() == {
+        "rate by size, pca start, 500 iterations": pytest.approx(20 / EXAMPLES),
+        "rate 200, random start, 750 iterations": pytest.approx(4 / EXAMPLES),
+    }
+    assert study.removed(results.merge([ds, other])).equals(study.removed(ds))  # which counts the usual maps alone
+
+
+def test_masks_of_one_share_are_no_masks_by_the_usual_radius_and_agree_among_themselves(ds):
+    share = 8 / EXAMPLES
+    matched = [
+        made_mask(without(*range(8)), filter="share", share=share, eps=0.8),
+        made_mask(without(*range(4, 12)), filter="share", share=share, eps=0.7, map_seed=1),
+    ]
+    by_size = made_mask(without(*range(8)), filter="random", size_of=matched[0]["key"].item())
+    sizeless = [one.assign_coords(size_of=("run", [""] * one.sizes["run"])) for one in (ds, *matched)]
+    both = results.merge([*sizeless, by_size])
+    assert study.removed(both).equals(study.removed(ds))
+    assert study.reference(both)["eps"] == 0.8
+    (pair,) = study.agreement(both).to_dict("records")
+    assert pair["overlap"] == pytest.approx(4 / 12)
 
 
 def test_other_ways_to_choose_are_held_to_what_chance_would_share(ds):
@@ -193,7 +222,7 @@ def in_rounds() -> xr.Dataset:
 
 
 def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of_that():
-    one, two = study.rounds(in_rounds()).to_dict("records")
+    one, two = rounds.rounds(in_rounds()).to_dict("records")
     assert (one["examples"], one["images"], two["examples"], two["images"]) == (EXAMPLES, 20, EXAMPLES - 20, 12)
     assert two["in_all"] == pytest.approx(32 / EXAMPLES)
     assert (one["overlap"], two["overlap"]) == (1, pytest.approx(20 / 32))
@@ -203,7 +232,7 @@ def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of
     # 29, one of each class, and 20 and 21, of classes 0 and 1: in the mean one of these and half of one of others.
     drawn = sum(taken / 38 * there for taken, there in [(2, 1), (2, 1), *[(1, 0.5)] * 8])
     assert two["by_chance"] == pytest.approx(drawn / EXAMPLES)
-    told = study.rounds_in_words(study.rounds(in_rounds()))
+    told = rounds.in_words(rounds.rounds(in_rounds()))
     assert (
         "Round 2 removes 12 of 380 images, 3.00% of all, on the map by a network with a test accuracy of 70.0%" in told
     )
@@ -213,12 +242,12 @@ def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of
 def test_a_second_round_is_no_mask_of_the_grid_and_no_change_of_a_parameter():
     ds = in_rounds()
     assert study.removed(ds)["n"].tolist() == [3]
-    assert len(study.by_parameter(ds)) == 3  # the mask in use, once for each parameter
+    assert len(study.by_parameter(ds)) == 4  # the mask in use, once for each parameter
 
 
 def test_without_a_second_round_there_is_one_and_that_is_said(ds):
-    assert len(study.rounds(ds)) == 1
-    assert study.rounds_in_words(study.rounds(ds)) == "A second round is not among these masks."
+    assert len(rounds.rounds(ds)) == 1
+    assert rounds.in_words(rounds.rounds(ds)) == "A second round is not among these masks."
 
 
 def test_the_points_of_a_map_have_the_names_of_their_classes(ds):

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from dolb import models
 from dolb.keyed import Keyed
 
-ON_THE_MAP = ("dbscan", "knee", "hdbscan")
+ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")
 FLAGGED = "flagged"  # what confident learning finds wrongly labelled, however many that are
 FILTERS = ("none", *ON_THE_MAP, *BASELINES, FLAGGED)
 WEIGHTS = ("trained", "imagenet")
+STARTS = ("pca", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +21,9 @@ class FilterConfig(Keyed):
 
     ``filter`` ``none`` is the map alone, of training and test set. The others make a mask of the training set: from the
     map (``ON_THE_MAP``), of the size of another mask, class by class (``BASELINES``), or without all that confident
-    learning flags (``FLAGGED``). With ``within`` it is one more round of filtering: the network was trained on what
-    another mask keeps, and the map is of that alone.
+    learning flags (``FLAGGED``). ``share`` is DBSCAN with the radius at which that share of the map is noise. With
+    ``within`` it is one more round of filtering: the network was trained on what another mask keeps, and the map is of
+    that alone; the radius is that of the round before.
     """
 
     experiment: str = "adhoc"
@@ -34,8 +36,11 @@ class FilterConfig(Keyed):
     perplexity: float = 30.0
     iterations: int = 500
     map_seed: int = 0
+    map_rate: float = 0.0  # learning rate of t-SNE; 0 follows the number of points
+    map_start: str = "pca"
     eps: float = 0.5
     min_samples: int = 5
+    share: float = 0.0  # of the training set that is to be noise
     networks: int = 1  # EL2N: networks, with seeds from `seed` on; confident learning: folds
     size_of: str = ""  # key of the mask whose size a baseline has
     within: str = ""  # key of the mask of the round before; what that removes stays removed
@@ -43,7 +48,13 @@ class FilterConfig(Keyed):
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
         models.require(self.arch)
-        self.refuse_unknown(filter=FILTERS, weights=WEIGHTS)
+        self.refuse_unknown(filter=FILTERS, weights=WEIGHTS, map_start=STARTS)
+        self.refuse_below(0, "map_rate")
+        if (self.filter == "share") != (0 < self.share < 1):
+            raise ValueError(
+                f"share is {self.share} for filter {self.filter!r}; accepted: above 0 and below 1 for 'share', and 0 "
+                "for others"
+            )
         if (self.filter in BASELINES) != bool(self.size_of):
             raise ValueError(
                 f"size_of is {self.size_of!r} for filter {self.filter!r}; accepted: the key of a mask for "

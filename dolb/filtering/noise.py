@@ -173,6 +173,16 @@ def noise_until(coordinates: np.ndarray, labels: np.ndarray, min_samples: int = 
     return until
 
 
+def share_radius(until: np.ndarray, share: float) -> float:
+    """Return the radius at which ``share`` of the points are noise, given ``noise_until`` of each, or next below it."""
+    if not 0 < share < 1:
+        raise ValueError(f"share is {share}; accepted: above 0 and below 1")
+    radius = float(np.quantile(until, 1 - share, method="higher"))
+    if not 0 < radius < np.inf:
+        raise ValueError(f"no radius leaves {share:.2%} of these {len(until)} points as noise")
+    return radius
+
+
 def noise_share(
     coordinates: np.ndarray, labels: np.ndarray, eps_values: Sequence[float] | np.ndarray, min_samples: int = 5
 ) -> np.ndarray:

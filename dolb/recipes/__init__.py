@@ -17,29 +17,44 @@ from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, bat
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.even import even_batches
 from dolb.recipes.fidelity import fidelity
-from dolb.recipes.filtered import (
-    data_of,
-    features,
-    filtered_large_batch,
-    filtered_small_batch,
-    kept_by,
-    masks,
-    masks_of,
-    networks,
-    noise,
-    of_the_study,
-    rate,
-    rates_in_words,
-    tuned,
-)
+from dolb.recipes.filtered import default_radius, filtered_large_batch, filtered_small_batch, of_the_study
 from dolb.recipes.landscape import loss_landscape
+from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
+from dolb.recipes.study import data_of, rate, rates_in_words, tuned
 from dolb.recipes.tuning import tuning
 
 __all__ = [
-    "BATCH_SIZES", "DISTRIBUTED_FROM", "RECIPES", "SCALES", "WORKERS", "batch_size", "configs", "data_of",
-    "ddp_vs_horovod", "even_batches", "features", "fidelity", "filtered_large_batch", "filtered_small_batch",
-    "kept_by", "lacking", "loss_landscape", "masks", "masks_of", "networks", "noise", "of_the_study", "rate",
-    "rates_in_words", "require", "require_own", "step_timeline", "tuned", "tuning",
+    "BATCH_SIZES",
+    "DISTRIBUTED_FROM",
+    "RECIPES",
+    "SCALES",
+    "WORKERS",
+    "batch_size",
+    "configs",
+    "data_of",
+    "ddp_vs_horovod",
+    "default_masks",
+    "default_radius",
+    "even_batches",
+    "features",
+    "fidelity",
+    "filtered_large_batch",
+    "filtered_small_batch",
+    "kept_by",
+    "lacking",
+    "loss_landscape",
+    "masks",
+    "masks_of",
+    "networks",
+    "noise",
+    "of_the_study",
+    "rate",
+    "rates_in_words",
+    "require",
+    "require_own",
+    "step_timeline",
+    "tuned",
+    "tuning",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -53,6 +68,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "tuning": tuning,
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
+    "default-radius": default_radius,
     "loss-landscape": loss_landscape,
     "fidelity": fidelity,
     "ddp-vs-horovod": ddp_vs_horovod,

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dolb.recipes.filtered import MAIN_SETS, STUDIES, filtered_large_batch, filtered_small_batch, masks
+from dolb.recipes.filtered import MAIN_SETS, filtered_large_batch, filtered_small_batch
+from dolb.recipes.masks import masks
+from dolb.recipes.study import STUDIES
 from dolb.training.config import LandscapeConfig, RunConfig
 
 SEEDS = {"paper": (0, 1, 2, 3, 4), "demo": (0, 1, 2)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dolb.recipes.filtered import STUDIES, WORKERS, tuned_run
+from dolb.recipes.filtered import WORKERS
+from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
 
 # About the rate that was taken at each of the two, which is one of them.

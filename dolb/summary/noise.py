@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,24 +30,28 @@ _NAMES = [
     "perplexity",
     "min_samples",
     "eps",
+    "iterations",
     "network_accuracy",
 ]
+LATER: dict[str, Any] = {"within": "", "share": 0.0, "map_rate": 0.0, "map_start": "pca"}  # what older files lack, and what they are of
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
-ON_THE_MAP = ("dbscan", "knee", "hdbscan")
+ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
+_MAP = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
 FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
 
 
 def rows(ds: xr.Dataset) -> pd.DataFrame:
     """Return a row per map or mask, with what it is of; ``removed`` is the share of examples that a mask removes."""
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in [*_NAMES, *MORE]})
-    frame["within"] = ds["within"].to_numpy() if "within" in ds else ""  # older files have one round alone
+    frame = frame.assign(**{name: ds[name].to_numpy() if name in ds else value for name, value in LATER.items()})
     frame["extractor"] = np.where(frame["weights"] == "imagenet", frame["arch"] + ", ImageNet", frame["arch"])
     if "keep" in ds:
-        frame["removed"] = 1 - _kept(ds).mean(axis=1)
+        frame["removed"] = 1 - kept(ds).mean(axis=1)
     return frame
 
 
-def _kept(ds: xr.Dataset) -> np.ndarray:
+def kept(ds: xr.Dataset) -> np.ndarray:
+    """Return the masks, (runs, examples)."""
     return ds["keep"].transpose("run", "example").to_numpy().astype(bool)
 
 
@@ -96,13 +101,21 @@ def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
 # -- noise -------------------------------------------------------------------------------------------------------------
 
 
-def grid(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs."""
+def grid(ds: xr.Dataset, *, share: float = 0.0) -> pd.DataFrame:
+    """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs.
+
+    They are by the parameters that most have; with ``share``, by the radius at which each map has that share of noise.
+    """
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
-    frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP)]
-    for name in ("filter", "perplexity", "min_samples", "eps"):
-        frame = frame[frame[name] == frame[name].mode()[0]]
+    frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP) & (frame["share"] == share)]
+    for name in ("filter", "min_samples", *_MAP, *(["eps"] if not share else [])):
+        frame = frame[frame[name] == frame[name].mode()[0]] if len(frame) else frame
     return frame.reset_index(drop=True)
+
+
+def in_use(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the masks that are made as the one that runs are trained with, by all extractors and seeds."""
+    return grid(ds, share=float(rows(ds)["share"][first(ds)]))
 
 
 def first(ds: xr.Dataset) -> int:
@@ -186,10 +199,11 @@ PAIRS = ("another map", "another training", "another network", "ImageNet weights
 def agreement(ds: xr.Dataset) -> pd.DataFrame:
     """Return how far two noise sets agree, by what the two maps differ in: Jaccard index, and that of random sets.
 
+    The sets are made as the one in use, so that none is much larger than another.
     ``differs`` is in t-SNE's seed alone, in the seed of training, in the network, or in whether it was trained here.
     """
-    frame = grid(ds)
-    overlaps, chance = jaccard(_kept(ds)[frame["position"]], ds["label"].to_numpy())
+    frame = in_use(ds)
+    overlaps, chance = jaccard(kept(ds)[frame["position"]], ds["label"].to_numpy())
     found = []
     for one, other in combinations(range(len(frame)), 2):
         a, b = frame.iloc[one], frame.iloc[other]
@@ -227,7 +241,7 @@ def flagged(ds: xr.Dataset) -> dict[str, float]:
 
     ``by_chance`` is how many of the noise it would flag if it drew as many of each class at random.
     """
-    frame, keep = rows(ds), ~_kept(ds)
+    frame, keep = rows(ds), ~kept(ds)
     found = frame.index[frame["filter"] == FLAGGED]
     if not len(found):
         return {}
@@ -271,25 +285,34 @@ def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
 
 
 def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the share removed from the first network's map as one parameter changes, and the overlap with the first.
+    """Return the share removed from the first network's map as one parameter changes, and the overlap with the usual.
 
-    ``parameter`` is perplexity, min_samples or filter; the first mask stands in each of them.
+    ``parameter`` is perplexity, min_samples, filter, or how the map is made; the mask by the library's own parameters,
+    ``first``, stands in each of them.
     """
-    frame = rows(ds)
-    at = first(ds)
-    overlaps = jaccard(_kept(ds), ds["label"].to_numpy())[0][at]
-    used, found = frame.iloc[at], []
-    same = frame[(frame["arch"] == used["arch"]) & (frame["weights"] == used["weights"])]
-    same = same[(same["seed"] == used["seed"]) & (same["map_seed"] == used["map_seed"])]
-    same = same[same["filter"].isin(ON_THE_MAP) & (same["within"] == used["within"])]
-    names = ("perplexity", "min_samples", "filter")
-    for name in names:
-        rest = [other for other in names if other != name]
-        for position, row in same[(same[rest] == used[rest]).all(axis=1)].sort_values(name).iterrows():
-            value = row[name] if name == "filter" else f"{row[name]:g}"
-            told = {"parameter": name, "value": value, "first": position == at}
+    frame, usual = rows(ds), grid(ds).iloc[0]
+    at = int(usual["position"])
+    overlaps = jaccard(kept(ds), ds["label"].to_numpy())[0][at]
+    same = frame[frame["filter"].isin(ON_THE_MAP)]
+    for name in ("arch", "weights", "seed", "map_seed", "within"):
+        same = same[same[name] == usual[name]]
+    kinds = {"perplexity": ["perplexity"], "min_samples": ["min_samples"], "filter": ["filter"], "map": _MAP[1:]}
+    found = []
+    for parameter, names in kinds.items():
+        rest = [name for others in kinds.values() for name in others if name not in names]
+        for position, row in same[(same[rest] == usual[rest]).all(axis=1)].sort_values(names).iterrows():
+            told = {"parameter": parameter, "value": _value(row, parameter), "first": position == at}
             found.append({**told, "removed": row["removed"], "overlap": overlaps[position]})
     return pd.DataFrame(found)
+
+
+def _value(row: pd.Series, parameter: str) -> str:
+    if parameter == "filter":
+        return f"share {row['share']:.2%}" if row["share"] else str(row["filter"])
+    if parameter != "map":
+        return f"{row[parameter]:g}"
+    rate = f"rate {row['map_rate']:g}" if row["map_rate"] else "rate by size"
+    return f"{rate}, {row['map_start']} start, {row['iterations']:g} iterations"
 
 
 def others(ds: xr.Dataset) -> pd.DataFrame:
@@ -298,7 +321,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set
     with as many of each class as the other.
     """
-    frame, keep, labels = rows(ds), _kept(ds), ds["label"].to_numpy()
+    frame, keep, labels = rows(ds), kept(ds), ds["label"].to_numpy()
     noise = ~keep[first(ds)]
     baselines = frame[~frame["filter"].isin([*ON_THE_MAP, FLAGGED])]
     found = [
@@ -312,57 +335,3 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
         for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
     ]
     return pd.DataFrame(found, columns=["filter", "removed", "shared", "images", "by_chance"])
-
-
-def rounds(ds: xr.Dataset) -> pd.DataFrame:
-    """Return what each round of the filter removes, from the mask in use on: a row per round.
-
-    ``examples`` are those on its map and ``images`` those that it removes; all else are shares. Of all examples:
-    ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another training of
-    the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the round's own map,
-    of as many of each class, would share. ``overlap`` is the Jaccard index of what is removed so far with what the
-    first round removes.
-    """
-    frame, keep, masks, labels = rows(ds), _kept(ds), grid(ds), ds["label"].to_numpy()
-    positions = [first(ds)]
-    while len(after := frame.index[frame["within"] == frame["key"][positions[-1]]]):
-        positions.append(int(after[0]))
-    used = frame.iloc[positions[0]]
-    same = (masks["arch"] == used["arch"]) & (masks["weights"] == used["weights"])
-    elsewhere = ~keep[masks["position"][same & (masks["seed"] != used["seed"])]]
-    likely = elsewhere.mean(axis=0) if len(elsewhere) else np.full(keep.shape[1], np.nan)
-    found = []
-    left = np.ones(keep.shape[1], dtype=bool)
-    for number, at in enumerate(positions, start=1):
-        so_far = ~keep[at]
-        gone = left & so_far
-        counts = {"round": number, "examples": int(left.sum()), "images": int(gone.sum())}
-        shares = {"removed": gone.mean(), "in_all": so_far.mean(), "shared": (likely * gone).mean()}
-        drawn = pd.Series(gone[left]).groupby(labels[left]).transform("mean")  # by a draw of as many of each class
-        shares |= {
-            "by_chance": float((likely[left] * drawn).sum()) / len(left),
-            "overlap": jaccard(keep[[positions[0], at]], labels)[0][0, 1],
-        }
-        found.append({**counts, **shares, "network_accuracy": frame["network_accuracy"][at]})
-        left = keep[at]
-    return pd.DataFrame(found)
-
-
-def rounds_in_words(table: pd.DataFrame) -> str:
-    """Say what each round removes, and how far another training of the network agrees with the last."""
-    if len(table) < 2:
-        return "A second round is not among these masks."
-    told = [
-        f"Round {row['round']} removes {row['images']:,} of {row['examples']:,} images, {row['removed']:.2%} of all, "
-        f"on the map by a network with a test accuracy of {row['network_accuracy']:.1%}."
-        for row in table.to_dict("records")
-    ]
-    last = table.iloc[-1]
-    told.append(f"Together that is {last['in_all']:.2%}, of which the first round has {last['overlap']:.0%}.")
-    if last["removed"] > 0 and np.isfinite(last["shared"]):
-        share, chance = last["shared"] / last["removed"], last["by_chance"] / last["removed"]
-        told.append(
-            f"Of what round {last['round']:.0f} removes, {share:.0%} is noise on a map by another training on all "
-            f"images; of a random draw from what was left to it, {chance:.0%} would be."
-        )
-    return " ".join(told)

@@ -1,0 +1,155 @@
+"""Maps and masks: of each extractor, by each way to choose, and those that runs are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dolb.filtering.config import FLAGGED, FilterConfig
+from dolb.recipes.study import STUDIES, tuned_run
+from dolb.training.config import RunConfig
+
+SHARE = 0.0512  # of CIFAR-10 that the study removes by its first extractor, in its Table I
+
+
+def _extractor(scale: str, arch: str, seed: int) -> RunConfig:
+    """Return the run that trains an extractor, at the smaller of the tuned batch sizes."""
+    return tuned_run(scale, "extractor", arch, STUDIES[scale].tuned[0][0], seed=seed)
+
+
+def _again(scale: str) -> RunConfig:
+    """Return the run that trains the first extractor once more, on what its mask keeps."""
+    first = STUDIES[scale].extractors[0]
+    return replace(_extractor(scale, first, 0), subset=_share(scale, first).subset)
+
+
+def _early(scale: str) -> RunConfig:
+    """Return the run that EL2N asks: the first epochs of the one that is trained, and no more."""
+    whole = _extractor(scale, STUDIES[scale].trained, 0)
+    return replace(whole, epochs=STUDIES[scale].el2n[1])
+
+
+def networks(scale: str) -> dict[str, RunConfig]:
+    """Return the runs whose networks the maps and masks need, by key."""
+    scale = "demo" if scale == "demo" else "paper"
+    study = STUDIES[scale]
+    runs = [_extractor(scale, arch, seed) for arch in study.extractors for seed in study.train_seeds]
+    runs += [_extractor(scale, study.trained, 0), _early(scale), _again(scale)]
+    return {one.key: one for one in runs}
+
+
+def _map(scale: str, experiment: str, arch: str, seed: int = 0, **more: object) -> FilterConfig:
+    study = STUDIES[scale]
+    trained = more.get("weights", "trained") == "trained"
+    values: dict[str, object] = {
+        "trained_by": _extractor(scale, arch, seed).key if trained else "",
+        "filter": study.filter,
+    }
+    values |= {"iterations": study.iterations, "seed": seed}
+    return FilterConfig(experiment=experiment, data=study.data, arch=arch, **values | more)  # type: ignore[arg-type]
+
+
+def _share(scale: str, arch: str, seed: int = 0, **more: object) -> FilterConfig:
+    """Return the mask of a network that removes as much as the study does, by the radius at which that is noise."""
+    return _map(scale, "noise", arch, seed, filter="share", share=SHARE, **more)
+
+
+def default_masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
+    """Return what DBSCAN keeps with its library's own radius, however much that is, and a random set of that size."""
+    scale = "demo" if scale == "demo" else "paper"
+    network = _map(scale, "noise", STUDIES[scale].extractors[0])
+    return {"network": network, "random": _random(network, seed)}
+
+
+def _random(network: FilterConfig, seed: int) -> FilterConfig:
+    return replace(network, filter="random", experiment="random-sets", size_of=network.key, seed=seed, share=0.0)
+
+
+def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
+    """Return the masks that runs of a seed are trained on, by the name of the set.
+
+    Each seed has a random set of its own; all other sets are the same for all seeds. The recursive set is what a
+    second round of the filter leaves, on the map by a network that was trained on what the first one kept.
+    """
+    scale = "demo" if scale == "demo" else "paper"
+    study = STUDIES[scale]
+    network = _share(scale, study.extractors[0])
+    whole, (count, _) = _extractor(scale, study.trained, 0), study.el2n
+    trained = {"arch": study.trained, "trained_by": whole.key}
+    kinds: dict[str, dict[str, Any]] = {
+        "grid": {},
+        "neighbours": {},
+        "el2n": {"arch": study.trained, "trained_by": _early(scale).key, "networks": count},
+        "forgetting": trained,
+        "confident": {**trained, "networks": study.folds},
+    }
+    same: dict[str, Any] = {"share": 0.0, "size_of": network.key}
+    others = {kind: replace(network, filter=kind, **same, **more) for kind, more in kinds.items()}
+    recursive = replace(network, trained_by=_again(scale).key, within=network.key)
+    return {"network": network, "recursive": recursive, "random": _random(network, seed), **others}
+
+
+def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
+    """Return the masks that these runs are trained on or judged over, each after the one that it follows from.
+
+    The network's mask, whose size others have, is always the first of them; a person's own masks are not among them.
+    """
+    wanted = {name for run in runs for name in run.subsets}
+    family = default_masks if default_masks(scale)["network"].subset in wanted else masks
+    named = {one.subset: one for seed in sorted({run.seed for run in runs}) for one in family(scale, seed).values()}
+    network = family(scale)["network"]
+    return [network, *(one for name, one in named.items() if name in wanted and one != network)]
+
+
+def kept_by(sizes: Mapping[str, int]) -> tuple[int, int] | None:
+    """Return how many examples the study's mask keeps and of how many, by the sizes of sets; None if one lacks."""
+    network = masks("paper")["network"].subset
+    return (sizes[network], sizes["full"]) if network in sizes and "full" in sizes else None
+
+
+def features(
+    scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int] | None = None
+) -> list[FilterConfig]:
+    """Return the maps of training and test set, one for each extractor."""
+    study = STUDIES[scale]
+    pretrained = [study.extractors[0]] if study.pretrained else []
+    found = [
+        _map(scale, "features", arch, seed, filter="none")
+        for arch in archs or study.extractors
+        for seed in seeds or study.train_seeds[:1]
+    ]
+    imagenet = [_map(scale, "features", arch, filter="none", weights="imagenet") for arch in pretrained]
+    return found + [one for one in imagenet if archs is None or one.arch in archs]
+
+
+def noise(scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> list[FilterConfig]:
+    """Return the masks: of each extractor over seeds, of one map by other parameters, and by other ways to choose.
+
+    On every map there are two: by the library's own radius, and by the one at which the study's share is noise.
+    """
+    study = STUDIES[scale]
+    first = study.extractors[0]
+    networks: list[tuple[str, int, dict[str, object]]] = [
+        (arch, seed, {}) for arch in archs or study.extractors for seed in seeds or study.train_seeds
+    ]
+    if study.pretrained and archs is None and seeds is None:
+        networks.append((first, 0, {"weights": "imagenet"}))
+    grid = [
+        mask
+        for arch, seed, more in networks
+        for map_seed in study.map_seeds
+        for mask in (
+            _map(scale, "noise", arch, seed, map_seed=map_seed, **more),
+            _share(scale, arch, seed, map_seed=map_seed, **more),
+        )
+    ]
+    one = _map(scale, "noise", first)
+    others = [replace(one, perplexity=value) for value in study.perplexities]
+    others += [replace(one, map_rate=rate, map_start=start, iterations=n) for rate, start, n in study.placed]
+    others += [replace(one, min_samples=value) for value in study.min_samples]
+    others += [replace(one, filter=name) for name in ("knee", "hdbscan")]
+    others += [mask for name, mask in masks(scale).items() if name != "random"]
+    others.append(replace(masks(scale)["confident"], filter=FLAGGED, size_of=""))
+    chosen = grid + [other for other in others if archs is None and seeds is None]
+    return list({one.key: one for one in chosen}.values())
