@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from made_landscapes import made_landscape
-from made_runs import joined, made_run
 
 from dolb import results
 from dolb.results import RunStore, SchemaError, StoreError
@@ -206,15 +204,6 @@ def test_merged_runs_merge_again():
     runs = [finished((0.1, 0.2, 0.3), seed=seed) for seed in range(3)]
     at_once, in_steps = results.merge(runs), results.merge([results.merge(runs[:2]), runs[2]])
     xr.testing.assert_identical(at_once, in_steps)
-
-
-@pytest.mark.parametrize("epochs", [(2, 2, 2), (2, 3, 2)], ids=["equal epochs", "other epochs"])
-def test_runs_made_for_tests_are_joined_as_they_are_merged(epochs):
-    runs = [made_run((0.5,) * length, seed=seed, arch=f"resnet{18 + 16 * seed}") for seed, length in enumerate(epochs)]
-    runs.append(made_run((0.75, 0.75), seed=0, arch="resnet18"))  # the later of two with one key
-    xr.testing.assert_identical(joined(runs), results.merge(runs))
-    landscapes = [made_landscape(seed=seed) for seed in range(2)]
-    xr.testing.assert_identical(joined(landscapes), results.merge(landscapes))
 
 
 def test_nothing_to_merge_is_an_error():
