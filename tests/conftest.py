@@ -2,10 +2,13 @@
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +25,36 @@ RequirePart = Callable[[str, bool, str], None]
 @pytest.fixture(scope="session")
 def repo_root() -> Path:
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def vega(repo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the scripts that draw charts: a book that finds it as `_build/vega` need not make its own."""
+    spec = importlib.util.spec_from_file_location("dolb_pages", repo_root / "book" / "_ext" / "dolb_pages.py")
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    return pages.write_bundle(tmp_path_factory.mktemp("vega")).parent
+
+
+@pytest.fixture(scope="session")
+def demo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of what notebooks make at demo scale, where one finds what another has made."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="session")
+def demo(repo_root: Path, demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Run a notebook at demo scale, once for all tests that look at it, and return it executed."""
+    from dolb import publish  # late: a machine that is only to run tests of training may lack what it needs
+
+    @cache
+    def run(name: str, **parameters: Any) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        given = {"scale": "demo", "device": "cpu", "store": str(demo_store), **parameters}
+        source = repo_root / "notebooks" / f"{name}.ipynb"
+        return publish.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from made_runs import made_curve, made_run, made_study
+from made_runs import joined, made_curve, made_run, made_study
 
-from dolb import claims, recipes, results
+from dolb import claims, recipes
 
 PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 8192: 0.60, 20480: 0.50}
 FALL = {16: 0.80, 64: 0.75, 256: 0.70, 1024: 0.65, 8192: 0.50, 20480: 0.40}
@@ -20,7 +20,7 @@ def every_claim(repo_root):
 
 
 def verdict(every_claim, name, *curves):
-    return claims.judge(every_claim, {"batch-size": results.merge(chain(*curves))})[name]
+    return claims.judge(every_claim, {"batch-size": joined(chain(*curves))})[name]
 
 
 # -- G1: an optimum ----------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """Verdicts on scaling: G18, G21, M8, J1, from measured rows whose answer is known and the simulated ones."""
 
 import pytest
-from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
+from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import claims
 from dolb.claims import ddp_vs_horovod as judges
-from dolb.profiling import scaling_sweep
 from dolb.summary import ddp_vs_horovod as study
 
 
@@ -20,7 +19,7 @@ def simulation():
 
 
 def verdicts(every_claim, measured, simulation):
-    ds = scaling_sweep.complete(measured, simulation)
+    ds = completed(measured, simulation)
     return claims.judge(every_claim, {"ddp-vs-horovod": ds})
 
 
@@ -189,7 +188,7 @@ def test_tuning_is_marginal_if_all_intervals_of_settings_tried_are_below_the_mar
     def speed(library, ranks, repeat):
         return 80.0 * ranks * (1 + (noise if library == "ddp" else 0.00125) * repeat)
 
-    ds = scaling_sweep.complete([*made_measurements(speed), *settings(*gains)], simulation)
+    ds = completed([*made_measurements(speed), *settings(*gains)], simulation)
     table = study.tuned(ds)
     tried = table[(table["source"] == "measured") & (table["library"] == "horovod") & ~table["default"].astype(bool)]
     assert len(tried) == len(gains)
@@ -205,7 +204,7 @@ def test_intervals_of_settings_are_widened_for_their_number(simulation):
         return 80.0 * ranks * (1 + (0.05 if library == "ddp" else 0.00125) * repeat)
 
     def judged(*gains):
-        table = study.tuned(scaling_sweep.complete([*made_measurements(speed), *settings(*gains)], simulation))
+        table = study.tuned(completed([*made_measurements(speed), *settings(*gains)], simulation))
         tried = (table["source"] == "measured") & (table["library"] == "horovod") & ~table["default"].astype(bool)
         return judges._measured_tuning(table[tried].iloc[-1:])[0], judges._measured_tuning(table[tried])[0]
 
@@ -259,4 +258,4 @@ def test_a_measured_cell_that_contradicts_is_not_hidden_by_others(simulation, re
             arch=arch,
         )
     ]
-    assert judges._measured_order(scaling_sweep.complete(rows, simulation))[0] is holds
+    assert judges._measured_order(completed(rows, simulation))[0] is holds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_runs import made_run
+from made_runs import joined, made_run
 from test_summary_noise import EXAMPLES, made_mask, without
 
 from dolb import claims, results
@@ -29,7 +29,7 @@ def large(gain, spread=0.001, random=-0.03):
             for name, more in (("full", 0.0), ("network-a-1", gain(size) + noise / 2), (f"random-a-{seed}", random)):
                 accuracy = 0.77 + noise + more
                 parts.append(made_run((accuracy,) * 5, subset=name, batch_size=size, bn_workers=8, seed=seed))
-    return results.merge(parts)
+    return joined(parts)
 
 
 def test_a_gain_at_every_large_batch_replicates_the_papers_finding(every_claim):
@@ -124,7 +124,7 @@ def test_best_accuracies_as_reported_replicate_them(every_claim):
                 accuracy = (value["accuracy"] + 0.2 * (seed - 1)) / 100
                 more = {"batch_size": int(size), "weight_decay": value["weight_decay"], "seed": seed}
                 parts.append(made_run((accuracy,) * 5, subset=subset, **more))
-    found = verdict("G7", every_claim, results.merge(parts))
+    found = verdict("G7", every_claim, joined(parts))
     assert found.outcome == "replicated"
     assert "taken for one run" in found.reason
 
@@ -143,7 +143,7 @@ def small(network, random=-0.02, growth=0.01):
                 for name, more in (("full", 0.0), ("network-a-1", network), (f"random-a-{seed}", random)):
                     accuracy = 0.8 + more + growth * place + 0.001 * seed * (1 + 0.1 * place * (name != "full"))
                     parts.append(made_run((accuracy,) * 5, subset=name, batch_size=size, weight_decay=decay, seed=seed))
-    return results.merge(parts)
+    return joined(parts)
 
 
 def test_small_batches_that_do_as_the_paper_says_replicate_it(every_claim):

@@ -1,5 +1,7 @@
 """Verdicts on one step, G19 and G20, and the tables behind them, from rows whose answer is known."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from made_scaling import made_measurement
@@ -12,6 +14,9 @@ from dolb.summary import step_timeline as study
 @pytest.fixture(scope="module")
 def every_claim(repo_root):
     return claims.load(repo_root / "book" / "claims.yml")[1]
+
+
+simulated_steps = cache(timeline.simulated_steps)  # it takes most of a second
 
 
 def made_step(library, repeat, **values):
@@ -34,7 +39,7 @@ def made_steps(negotiation=0.05, messages=4.0, overlap=0.5, same_order=True, rep
                 made_step("horovod", k, negotiation_seconds=negotiation * spread[k], messages=messages)
                 for k in range(repeats)
             ),
-            timeline.simulated_steps(),
+            simulated_steps(),
         ]
     )
 
@@ -108,7 +113,7 @@ def test_a_time_that_was_not_recorded_is_said_not_to_be():
 
 
 def test_an_exported_step_says_what_it_is():
-    one = study.one_step(timeline.simulated_steps(), "Horovod 0.20", "simulated")
+    one = study.one_step(simulated_steps(), "Horovod 0.20", "simulated")
     assert one.attrs["source"] == "simulated"
     assert one.sizes["event"] > 100
 
@@ -116,7 +121,7 @@ def test_an_exported_step_says_what_it_is():
 @pytest.mark.parametrize(("variant", "source"), [("MPI", "simulated"), ("DDP", "measured")])
 def test_a_step_without_events_is_answered_with_those_there_are(variant, source):
     with pytest.raises(ValueError, match=r"there are no events of .*; runs are of: DDP, simulated; Horovod 0.20"):
-        study.one_step(timeline.simulated_steps(), variant, source)
+        study.one_step(simulated_steps(), variant, source)
 
 
 def test_every_published_step_can_be_exported_measured_and_simulated_apart(repo_root):

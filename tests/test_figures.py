@@ -6,9 +6,9 @@ from itertools import chain
 
 import pytest
 import vl_convert
-from made_runs import made_curve, made_run
+from made_runs import joined, made_curve, made_run
 
-from dolb import figures, results, summary
+from dolb import figures, summary
 from dolb.figures import style
 from dolb.summary import batch_size as study
 from dolb.summary import cost
@@ -18,7 +18,7 @@ TWO = (made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve(PEAK, lr=0.01, arch
 
 
 def merged(*curves):
-    return results.merge(chain(*curves))
+    return joined(chain(*curves))
 
 
 def cells(*curves):
@@ -52,8 +52,8 @@ CHARTS = {
     "suddenness": lambda: figures.suddenness_by_rate(study.falls(study.judged_runs(merged(*TWO)))),
     "preferred": lambda: figures.preferred_batch_size(study.judged_curves(merged(*TWO))),
     "cost": lambda: figures.accuracy_by_cost(priced(*TWO)),
-    "shares": lambda: figures.accuracy_by_share(study.share_cells(results.merge(worker_runs()))),
-    "workers": lambda: figures.accuracy_by_workers(study.worker_cells(results.merge(worker_runs()))),
+    "shares": lambda: figures.accuracy_by_share(study.share_cells(joined(worker_runs()))),
+    "workers": lambda: figures.accuracy_by_workers(study.worker_cells(joined(worker_runs()))),
     "recommendation": lambda: figures.recommendation(priced(*TWO)),
     "device time": lambda: figures.seconds_by_batch_size(cost.device_time(summary.final_accuracy(merged(*TWO)))),
 }

@@ -4,10 +4,10 @@ import json
 
 import pytest
 import vl_convert
-from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
+from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import claims, figures, results
-from dolb.profiling import calibrate, curves, linked, machine, scaling_sweep, timeline
+from dolb.profiling import calibrate, curves, linked, machine, timeline
 from dolb.summary import ddp_vs_horovod as study
 from dolb.summary import step_timeline
 
@@ -16,14 +16,14 @@ from dolb.summary import step_timeline
 def ds():
     measured = made_measurements(lambda library, ranks, repeat: (90.0 + repeat) * ranks)
     measured.append(made_measurement(300.0, library="horovod", ranks=4, cycle_time_ms=25.0))
-    return scaling_sweep.complete(measured, small_simulation())
+    return completed(measured, small_simulation())
 
 
 @pytest.fixture(scope="module")
 def charts(ds):
     fitted = machine.check(ds, count=1).fits[0]
     over_links = results.merge(made_linked(lambda library, hosts, rate, repeat: min(rate, 90.0 + repeat) * hosts))
-    over_links = scaling_sweep.complete([over_links], small_simulation())
+    over_links = completed([over_links], small_simulation())
     return {
         "measured": figures.measured_scaling(study.cells(ds)),
         "simulated": figures.simulated_scaling(study.curves(ds), curves.STUDIED_GPUS),

@@ -105,15 +105,17 @@ def test_published_notebook_does_not_name_folders_of_this_machine(book):
     assert str(book) not in notebook
 
 
-def test_plain_jupyter_book_build_works_on_notebooks_without_outputs(book, tmp_path):
+def test_plain_jupyter_book_build_works_on_notebooks_without_outputs(book, vega, tmp_path):
     root = tmp_path / "plain"
     shutil.copytree(book, root, ignore=shutil.ignore_patterns("_build"))
+    shutil.copytree(vega, root / "_build" / "vega")
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(root), "-q"]
     subprocess.run(command, check=True, capture_output=True)
     assert "publish" in pages(root)["notebooks/01-planted.html"]
 
 
-def test_number_that_no_notebook_glued_fails_the_build(book_with_pages):
+def test_number_that_no_notebook_glued_fails_the_build(book_with_pages, vega):
+    shutil.copytree(vega, book_with_pages / "_build" / "staging" / "_build" / "vega")
     write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb", "1 + 1")
     (book_with_pages / "book" / "intro.md").write_text(
         "# Book\n\n{glue:text}`../notebooks/01-planted.ipynb::gone:.1f`\n"
@@ -150,7 +152,8 @@ def test_every_refused_notebook_is_named(book_with_pages):
     assert "03-planted" in str(raised.value)
 
 
-def test_a_notebook_that_the_table_of_contents_does_not_list_is_not_run(book_with_pages):
+def test_a_notebook_that_the_table_of_contents_does_not_list_is_not_run(book_with_pages, vega):
+    shutil.copytree(vega, book_with_pages / "_build" / "staging" / "_build" / "vega")
     write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
     write_notebook(book_with_pages / "notebooks" / "02-waits.ipynb", "1 / 0")
     build_book(book_with_pages)

@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from made_runs import made_curve, made_run
+from made_runs import joined, made_curve, made_run
 
 from dolb import results, summary
 from dolb.summary import batch_size as study
@@ -13,7 +13,7 @@ SIZES = [2**k for k in range(7, 15)]  # 128 to 16384: seven doublings
 
 
 def runs(*curves):
-    return summary.final_accuracy(results.merge(chain(*curves)))
+    return summary.final_accuracy(joined(chain(*curves)))
 
 
 def preferred(accuracies, **changes):

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
+from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import results
-from dolb.profiling import scaling_sweep
 from dolb.profiling.config import ScalingConfig
 from dolb.summary import conditions
 
@@ -74,7 +73,7 @@ def simulation():
 
 
 def test_bars_are_told_with_the_spread_that_they_rest_on(simulation):
-    said = conditions.bars(scaling_sweep.complete(repeated(), simulation))
+    said = conditions.bars(completed(repeated(), simulation))
     spread = np.expm1(np.log([1, 1.1]).std(ddof=1))  # alike in four cells, one degree of freedom each
     assert "95% intervals" in said
     assert "pooled over cells" in said
@@ -84,7 +83,7 @@ def test_bars_are_told_with_the_spread_that_they_rest_on(simulation):
 
 def test_without_repetitions_there_are_said_to_be_no_bars(simulation):
     rows = made_measurements(lambda _, ranks, __: 100.0 * ranks, repeats=1)
-    assert "no bars" in conditions.bars(scaling_sweep.complete(rows, simulation))
+    assert "no bars" in conditions.bars(completed(rows, simulation))
 
 
 def test_settings_links_and_points_of_both_scalings_are_counted_for_what_they_are(simulation):
@@ -96,7 +95,7 @@ def test_settings_links_and_points_of_both_scalings_are_counted_for_what_they_ar
         made_measurement(150, ranks=2, batch_size_per_rank=2 * each, scaling="strong"),
         made_measurement(90, ranks=1, batch_size_per_rank=4 * each, scaling="strong"),
     ]
-    said = conditions.made(scaling_sweep.complete(rows, simulation), set())
+    said = conditions.made(completed(rows, simulation), set())
     # 2 libraries on 3 numbers of ranks, twice, and 2 of strong scaling; the 4 ranks of DDP are a point of that too.
     assert said == (
         "19 measurements stand behind this half: 14 of 8 cells, 1 of settings other than the defaults, 4 over links. "
@@ -115,7 +114,7 @@ def test_settings_links_and_points_of_both_scalings_are_counted_for_what_they_ar
 def test_what_is_measured_is_told_with_what_the_grid_lacks(simulation, further, kept, says):
     rows = repeated()
     keys = {row["key"].item() for row in rows} if kept else set()
-    assert says in conditions.made(scaling_sweep.complete(rows, simulation), keys | further)
+    assert says in conditions.made(completed(rows, simulation), keys | further)
 
 
 def test_spans_that_overlap_on_the_one_core_of_a_rank_are_said_to_be_slices_of_time():

@@ -3,10 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from made_scaling import made_linked, made_measurement, made_measurements, small_simulation
+from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 from scipy import stats
 
-from dolb.profiling import scaling_sweep
 from dolb.summary import ddp_vs_horovod as study
 
 
@@ -22,7 +21,7 @@ def loses(library, ranks, repeat):
 
 
 def test_cells_have_the_geometric_mean_and_an_interval_by_the_spread_of_all_cells_of_several_ranks(simulation):
-    ds = scaling_sweep.complete(made_measurements(loses), simulation)
+    ds = completed(made_measurements(loses), simulation)
     cell = study.cells(ds).set_index(["variant", "ranks"]).loc[("DDP", 4)]
     logs = np.log([loses("ddp", 4, repeat) for repeat in range(3)])
     # All four cells of several ranks, two libraries on 2 and on 4, spread alike: two degrees of freedom each.
@@ -35,14 +34,14 @@ def test_cells_have_the_geometric_mean_and_an_interval_by_the_spread_of_all_cell
 
 
 def test_where_nothing_was_repeated_there_is_no_interval(simulation):
-    ds = scaling_sweep.complete(made_measurements(loses, repeats=1), simulation)
+    ds = completed(made_measurements(loses, repeats=1), simulation)
     assert study.cells(ds)["low"].isna().all()
     assert study.gaps(ds)["low"].isna().all()
 
 
 def test_a_cell_that_was_measured_once_has_the_interval_of_others_wider_by_its_one_run(simulation):
     once = [made_measurement(600, library="ddp", ranks=8)]
-    cells = study.cells(scaling_sweep.complete([*made_measurements(loses), *once], simulation))
+    cells = study.cells(completed([*made_measurements(loses), *once], simulation))
     cells = cells.set_index(["library", "ranks"])
     reach = np.log(cells["speed_high"] / cells["images_per_second"])
     assert reach["ddp", 8] == pytest.approx(np.sqrt(3) * reach["ddp", 4])
@@ -52,7 +51,7 @@ def test_one_rank_and_several_have_spreads_of_their_own(simulation):
     def alone_varies(library, ranks, repeat):
         return 100.0 * ranks * (1 + 0.2 * repeat * (ranks == 1))
 
-    spreads = study.cell_spreads(scaling_sweep.complete(made_measurements(alone_varies), simulation))
+    spreads = study.cell_spreads(completed(made_measurements(alone_varies), simulation))
     assert spreads[True]["images_per_second"].deviation == pytest.approx(0)
     assert spreads[False]["images_per_second"].deviation == pytest.approx(np.log([1, 1.2, 1.4]).std(ddof=1))
 
@@ -64,7 +63,7 @@ def test_a_setting_that_was_measured_once_has_the_interval_of_ratios_of_the_libr
         return 100.0 * ranks * (1 + 0.1 * repeat * (library == "ddp"))
 
     once = made_measurement(440, library="horovod", ranks=4, cycle_time_ms=25.0)
-    table = study.tuned(scaling_sweep.complete([*made_measurements(speed), once], simulation))
+    table = study.tuned(completed([*made_measurements(speed), once], simulation))
     row = table[(table["source"] == "measured") & ~table["default"].astype(bool)].iloc[0]
     deviation = np.log([1, 1.1, 1.2]).std(ddof=1)  # of 2 and of 4 ranks alike: four degrees of freedom
     assert row["high"] / row["ratio"] == pytest.approx(np.exp(stats.t.ppf(0.975, 4) * deviation))
@@ -72,7 +71,7 @@ def test_a_setting_that_was_measured_once_has_the_interval_of_ratios_of_the_libr
 
 def test_simulated_settings_and_the_defaults_have_no_interval(simulation):
     once = made_measurement(440, library="horovod", ranks=4, cycle_time_ms=25.0)
-    table = study.tuned(scaling_sweep.complete([*made_measurements(loses), once], simulation))
+    table = study.tuned(completed([*made_measurements(loses), once], simulation))
     without = table[table["default"].astype(bool) | (table["source"] == "simulated")]
     assert without["low"].isna().all()
     assert set(table.loc[table["default"].astype(bool), "setting"]) == {
@@ -84,7 +83,7 @@ def test_simulated_settings_and_the_defaults_have_no_interval(simulation):
 
 def test_tuned_runs_are_no_part_of_the_cells(simulation):
     rows = [*made_measurements(loses), made_measurement(1.0, library="horovod", ranks=4, cycle_time_ms=25.0)]
-    ds = scaling_sweep.complete(rows, simulation)
+    ds = completed(rows, simulation)
     cell = study.cells(ds).set_index(["variant", "ranks"]).loc[("Horovod", 4)]
     assert cell["repeats"] == 3
 
@@ -94,7 +93,7 @@ def test_the_gap_is_of_throughput_on_as_many_ranks_whatever_one_rank_does(simula
         """Alone DDP is half as fast as Horovod, which flatters its efficiency; on four ranks they are alike."""
         return 50.0 if (library, ranks) == ("ddp", 1) else 100.0 * ranks - repeat
 
-    ds = scaling_sweep.complete(made_measurements(slow_alone), simulation)
+    ds = completed(made_measurements(slow_alone), simulation)
     assert study.gaps(ds).set_index("ranks").loc[4, "ratio"] == pytest.approx(1)
     efficiency = study.cells(ds).set_index(["library", "ranks"])["efficiency"]
     assert efficiency["ddp", 4] > 1.9 * efficiency["horovod", 4]
@@ -108,7 +107,7 @@ def test_a_run_that_is_a_point_of_both_scalings_is_on_both_curves(simulation):
         made_measurement(400, ranks=8, batch_size_per_rank=8, scaling="strong", alone=(125, 125)),
         made_measurement(170, ranks=2, batch_size_per_rank=16, alone=(100, 100)),
     ]
-    cells = study.cells(scaling_sweep.complete(rows, simulation)).set_index(["scaling", "ranks"])
+    cells = study.cells(completed(rows, simulation)).set_index(["scaling", "ranks"])
     assert cells.index.tolist() == [("strong", 2), ("strong", 4), ("strong", 8), ("weak", 2), ("weak", 4)]
     assert cells.loc[("weak", 4), "efficiency"] == pytest.approx(300 / (4 * 100))
     # Of 64 images at once, one rank did 80 and 125 a second in the launches that had it: 100 in the geometric mean.
@@ -123,7 +122,7 @@ def test_a_point_that_was_measured_for_either_scaling_stays_as_it_was_measured(s
         )
         for scaling, ranks, speed in (("weak", 4, 300), ("strong", 4, 280), ("strong", 1, 100), ("weak", 1, 90))
     ]
-    cells = study.cells(scaling_sweep.complete(rows, simulation)).set_index(["scaling", "ranks"])
+    cells = study.cells(completed(rows, simulation)).set_index(["scaling", "ranks"])
     assert cells["images_per_second"].to_dict() == pytest.approx(
         {("strong", 1): 100, ("strong", 4): 280, ("weak", 1): 90, ("weak", 4): 300}
     )
@@ -137,7 +136,7 @@ def test_a_setting_is_compared_with_the_defaults_of_its_repetition(simulation):
         )
         for repeat in range(3)
     ]
-    table = study.tuned(scaling_sweep.complete(rows, simulation))
+    table = study.tuned(completed(rows, simulation))
     measured = table[table["source"] == "measured"].set_index("setting")
     assert measured.loc["cycle 25 ms, fusion 128 MiB", "ratio"] == pytest.approx(1.1)
     assert measured.loc["cycle 1 ms, fusion 128 MiB", "ratio"] == pytest.approx(1)
@@ -147,20 +146,20 @@ def test_a_setting_is_compared_with_the_defaults_of_its_repetition(simulation):
 
 
 def test_only_the_curve_without_a_cache_bends(simulation):
-    ds = scaling_sweep.complete([made_measurement()], simulation)
+    ds = completed([made_measurement()], simulation)
     assert 400 < study.bend(ds, study.UNCACHED) < 2000
     assert np.isnan(study.bend(ds, study.OF_ITS_TIME))
     assert np.isnan(study.bend(ds, study.DDP))
 
 
 def test_switching_nothing_off_gains_nothing(simulation):
-    table = study.ablation(scaling_sweep.complete([made_measurement()], simulation))
+    table = study.ablation(completed([made_measurement()], simulation))
     assert (table.loc[table["switched_off"] == "none", "gained"] == 0).all()
     assert table["gained"].max() > 0.1
 
 
 def test_narrowing_keeps_every_simulated_row(simulation):
-    ds = scaling_sweep.complete(made_measurements(loses), simulation)
+    ds = completed(made_measurements(loses), simulation)
     narrowed = study.narrow(ds, ranks=[1, 2])
     assert set(study.cells(narrowed)["ranks"]) == {1, 2}
     assert len(study.rows(narrowed, "simulated")) == simulation.sizes["run"]
@@ -176,15 +175,15 @@ def over_links(library, hosts, rate, repeat):
 
 
 def test_runs_over_links_are_no_part_of_what_was_measured_over_loopback(simulation):
-    alone = scaling_sweep.complete(made_measurements(loses), simulation)
+    alone = completed(made_measurements(loses), simulation)
     linked = [row for row in made_linked(over_links, hosts=(2, 8)) if row["hosts"].item() > 1]
-    both = scaling_sweep.complete([*made_measurements(loses), *linked], simulation)
+    both = completed([*made_measurements(loses), *linked], simulation)
     for of in (study.cells, study.gaps, study.tuned):
         pd.testing.assert_frame_equal(of(both), of(alone))
 
 
 def test_steps_over_links_are_told_by_hosts_and_rate_with_intervals(simulation):
-    ds = scaling_sweep.complete(made_linked(over_links, hosts=(2, 4)), simulation)
+    ds = completed(made_linked(over_links, hosts=(2, 4)), simulation)
     table = study.linked(ds).set_index(["hosts", "variant", "limit"])
     cell = table.loc[(4, "Horovod", "100 Mbit/s")]
     logs = np.log([over_links("horovod", 4, 100.0, repeat) for repeat in range(2)])
@@ -196,19 +195,19 @@ def test_steps_over_links_are_told_by_hosts_and_rate_with_intervals(simulation):
 
 
 def test_the_gap_over_links_is_by_rate(simulation):
-    gaps = study.linked_gaps(scaling_sweep.complete(made_linked(over_links), simulation)).set_index("link_mbit")
+    gaps = study.linked_gaps(completed(made_linked(over_links), simulation)).set_index("link_mbit")
     assert gaps["ratio"].tolist() == pytest.approx([2, 1])
 
 
 def test_results_without_links_have_no_such_table(simulation):
-    ds = scaling_sweep.complete(made_measurements(loses), simulation)
+    ds = completed(made_measurements(loses), simulation)
     for one in (ds, ds.drop_vars(["hosts", "link_mbit"])):
         assert study.linked(one).empty
         assert study.linked_gaps(one).empty
 
 
 def test_the_error_of_the_simulator_is_told_of_points_that_it_was_not_fitted_to(simulation):
-    cells = study.linked(scaling_sweep.complete(made_linked(over_links), simulation))
+    cells = study.linked(completed(made_linked(over_links), simulation))
     points = pd.DataFrame({"used": ["fit", "judge", "judge", "judge"], "error": [0.5, -0.3, 0.1, 0.0]})
     said = study.links_in_words(cells, points)
     assert "smallnet-8 on 2 hosts, with links of 100 Mbit/s, no limit" in said

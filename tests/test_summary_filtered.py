@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_runs import made_run
+from made_runs import joined, made_run
 from scipy import stats
 
 from dolb import recipes, results
@@ -34,7 +34,7 @@ def ds():
             run("network-a-1", stretched, seed=seed, epochs=10),
             run(f"random-a-{seed}", random, seed=seed),
         ]
-    return results.merge(parts)
+    return joined(parts)
 
 
 def test_a_set_is_named_by_the_first_word_of_its_subset(ds):
@@ -88,7 +88,7 @@ def test_a_seed_that_one_set_lacks_makes_no_pair():
 def test_the_best_weight_decay_is_chosen_for_each_set():
     parts = [run("full", 0.7, weight_decay=0.01), run("full", 0.8, weight_decay=0.005)]
     parts += [run("network-a-1", 0.9, weight_decay=0.01), run("network-a-1", 0.6, weight_decay=0.005)]
-    best = study.best(study.cells(results.merge(parts)))
+    best = study.best(study.cells(joined(parts)))
     best = best[best["equal"] == "epochs"].set_index("set")
     assert best["weight_decay"].to_dict() == {"full": 0.005, "network": 0.01}
 
@@ -111,7 +111,7 @@ def test_variation_is_the_ratio_of_variances_over_seeds():
     near, far = [0.80, 0.81, 0.82, 0.83], [0.60, 0.64, 0.68, 0.72]  # four times as far apart
     parts = [run("full", value, seed=seed, batch_size=100) for seed, value in enumerate(near)]
     parts += [run("full", value, seed=seed, batch_size=500) for seed, value in enumerate(far)]
-    found = study.variation(results.merge(parts), 500)
+    found = study.variation(joined(parts), 500)
     assert found["ratio"] == pytest.approx(16, rel=1e-3)
     assert found["low"] < 16 < found["high"]
 
@@ -217,7 +217,7 @@ def small_and_large(best):
         for name in ("full", "network", best)
         for seed in (0, 1)
     ]
-    return results.merge(small), results.merge(large)
+    return joined(small), joined(large)
 
 
 def test_the_best_baseline_is_that_of_equal_size_with_the_highest_mean():

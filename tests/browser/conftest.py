@@ -79,9 +79,9 @@ def toc_pages(root: Path) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes `page` once for every page of the book."""
+    """Run a test that takes `page` once for every page of the book; all tests of a page before those of the next."""
     if "page" in metafunc.fixturenames:
-        metafunc.parametrize("page", toc_pages(Path(__file__).resolve().parents[2]))
+        metafunc.parametrize("page", toc_pages(Path(__file__).resolve().parents[2]), scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,13 @@ MARKS = (
 DRAWN = ".dolb-chart svg.marks, .dolb-chart canvas.marks"
 
 
+@pytest.fixture(scope="module")
+def opened(browser, book, page):
+    """The browser at a page, opened once: the tests on it look at different things, and in this order."""
+    browser.open(book / f"{page}.html")
+    return browser
+
+
 def charts(browser) -> list[WebElement]:
     """Return the page's charts once all of them are drawn."""
     found = browser.driver.find_elements(By.CLASS_NAME, "dolb-chart")
@@ -90,47 +97,43 @@ def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
     )
 
 
-def test_page_asks_nothing_of_the_network_and_logs_no_error(browser, book, page):
-    browser.open(book / f"{page}.html")
-    charts(browser)
-    asked = browser.requests()
+def test_page_asks_nothing_of_the_network_and_logs_no_error(opened):
+    charts(opened)
+    asked = opened.requests()
     assert asked, "the performance log is empty, so it shows nothing"
     assert [url for url in asked if not url.startswith(LOCAL)] == []
-    assert browser.errors() == []
-    assert browser.driver.execute_script("return typeof require + typeof define") == "undefinedundefined"
+    assert opened.errors() == []
+    assert opened.driver.execute_script("return typeof require + typeof define") == "undefinedundefined"
 
 
-def test_page_has_a_title_and_no_leftover_markup(browser, book, page):
-    browser.open(book / f"{page}.html")
-    article = browser.driver.find_element(By.CSS_SELECTOR, "article.bd-article")
+def test_page_has_a_title_and_no_leftover_markup(opened):
+    article = opened.driver.find_element(By.CSS_SELECTOR, "article.bd-article")
     assert article.find_element(By.TAG_NAME, "h1").text
     for leftover in ("{glue", "{cite", "system-message"):
         assert leftover not in article.get_attribute("innerHTML")
 
 
-def test_every_chart_has_marks_and_words(browser, book, page):
-    browser.open(book / f"{page}.html")
-    for chart in charts(browser):
+def test_every_chart_has_marks_and_words(opened):
+    for chart in charts(opened):
         assert chart.get_attribute("role") == "img"
         assert len(chart.get_attribute("aria-label")) > 20
         if chart.find_elements(By.CSS_SELECTOR, "svg.marks"):
             assert chart.find_elements(By.CSS_SELECTOR, MARKS)
         for drawn in chart.find_elements(By.CSS_SELECTOR, ".vega-embed"):  # none must be scrolled to be seen whole
             assert int(drawn.get_attribute("scrollWidth")) <= int(drawn.get_attribute("clientWidth"))
-    ids = browser.driver.execute_script("return [...document.querySelectorAll('[id]')].map(e => e.id).filter(Boolean)")
+    ids = opened.driver.execute_script("return [...document.querySelectorAll('[id]')].map(e => e.id).filter(Boolean)")
     drawn = [name for name in ids if name.startswith("dolb-chart")]
     assert len(drawn) == len(set(drawn))
 
 
-def test_charts_answer_the_mouse(browser, book, page):
-    browser.open(book / f"{page}.html")
-    for chart in charts(browser):
-        scroll_to(browser, chart)
-        places = places_to_point_at(browser, chart)
-        place = next((place for place in places if hover_shows_values(browser, *place)), None)
+def test_charts_answer_the_mouse(opened):
+    for chart in charts(opened):
+        scroll_to(opened, chart)
+        places = places_to_point_at(opened, chart)
+        place = next((place for place in places if hover_shows_values(opened, *place)), None)
         assert place is not None, "no mark shows its values"
         if not nothing_to_choose(chart):
-            assert click_legend(browser, chart) or zoom(browser, chart, *place), "neither legend nor wheel changes it"
+            assert click_legend(opened, chart) or zoom(opened, chart, *place), "neither legend nor wheel changes it"
 
 
 def hover_shows_values(browser, x: float, y: float) -> bool:
@@ -167,17 +170,16 @@ def zoom(browser, chart: WebElement, x: float, y: float) -> bool:
     return settled(browser, lambda: picture(browser, chart) != before)
 
 
-def test_command_is_copied_and_data_downloads_from_disk(browser, book, page):
-    browser.open(book / f"{page}.html")
-    for panel in browser.driver.find_elements(By.CSS_SELECTOR, "details.dolb-provenance"):
-        scroll_to(browser, panel)
+def test_command_is_copied_and_data_downloads_from_disk(opened):
+    for panel in opened.driver.find_elements(By.CSS_SELECTOR, "details.dolb-provenance"):
+        scroll_to(opened, panel)
         panel.find_element(By.TAG_NAME, "summary").click()
         assert panel.find_element(By.CSS_SELECTOR, ".dolb-command code").text.startswith(
             ("papermill ", "dolb ", "python benchmarks/")
         )
         button = panel.find_element(By.TAG_NAME, "button")
         button.click()
-        assert settled(browser, lambda button=button: button.text == "Copied")
+        assert settled(opened, lambda button=button: button.text == "Copied")
         for link in panel.find_elements(By.CSS_SELECTOR, "a[download]"):
             read = "return fetch(arguments[0].href).then(answer => answer.text())"
-            assert "," in browser.driver.execute_script(read, link)
+            assert "," in opened.driver.execute_script(read, link)

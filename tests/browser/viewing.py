@@ -49,8 +49,11 @@ class Figure:
         WebDriverWait(self.driver, seconds, poll_frequency=0.1).until(lambda _: condition())
 
     def slide_to(self, step):
-        """Move the slider with the keyboard: to its start, then one key for each step."""
-        self.find("[name=step]")[0].send_keys(Keys.HOME, *[Keys.ARROW_RIGHT] * step)
+        """Move the slider with the keyboard: to its nearer end, then one key for each step."""
+        slider = self.find("[name=step]")[0]
+        back = int(slider.get_attribute("max")) - step
+        keys = [Keys.HOME, *[Keys.ARROW_RIGHT] * step] if step < back else [Keys.END, *[Keys.ARROW_LEFT] * back]
+        slider.send_keys(*keys)
 
     def choose(self, name):
         Select(self.find("[name=class]")[0]).select_by_visible_text(name)

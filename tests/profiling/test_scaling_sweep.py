@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
-from made_scaling import made_measurement, made_measurements, small_simulation
+from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import results
 from dolb.profiling import scaling_sweep, workers
@@ -14,15 +14,23 @@ from dolb.profiling.config import ScalingConfig
 TINY = {"arch": "smallnet-4", "data": "digits", "batch_size_per_rank": 8, "steps": 2, "warmup_steps": 1}
 
 
-def test_a_measurement_that_the_store_has_is_not_made_again(tmp_path):
-    configs = [ScalingConfig(**TINY, repeat=repeat) for repeat in range(2)]
-    first = scaling_sweep.measure_all(configs[:1], store=tmp_path, progress=False)
-    kept = (tmp_path / f"{configs[0].key}.nc").stat().st_mtime_ns
-    both = scaling_sweep.measure_all(configs, store=tmp_path, progress=False)
-    assert (tmp_path / f"{configs[0].key}.nc").stat().st_mtime_ns == kept
-    assert both["key"].values.tolist() == [config.key for config in configs]
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory):
+    """The store and the table of two measurements of one launch, made within a time limit that ends during it."""
+    store = tmp_path_factory.mktemp("store")
+    configs = [ScalingConfig(**TINY | {"steps": steps}, alone_steps=1) for steps in (1, 2)]
+    return configs, store, scaling_sweep.measure_all(configs, store=store, time_limit=1, progress=False)
+
+
+def test_a_measurement_that_the_store_has_is_not_made_again(launched):
+    (known, _), store, first = launched
+    kept = (store / f"{known.key}.nc").stat().st_mtime_ns
+    new = ScalingConfig(**TINY, repeat=1)
+    both = scaling_sweep.measure_all([known, new], store=store, progress=False)
+    assert (store / f"{known.key}.nc").stat().st_mtime_ns == kept
+    assert both["key"].values.tolist() == [known.key, new.key]
     assert both["images_per_second"].values[0] == first["images_per_second"].values[0]
-    assert both["efficiency"].values.tolist() == [1, 1]
+    assert both["efficiency"].values.tolist() == [first["efficiency"].values[0], 1]
     assert both.attrs["unfinished"] == 0
 
 
@@ -48,9 +56,8 @@ def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
     assert ds.attrs["unfinished"] == 1
 
 
-def test_a_time_limit_drops_nothing_that_a_launch_has_made(tmp_path):
-    configs = [ScalingConfig(**TINY | {"steps": steps}, alone_steps=1) for steps in (1, 2)]
-    ds = scaling_sweep.measure_all(configs, store=tmp_path, time_limit=1, progress=False)
+def test_a_time_limit_drops_nothing_that_a_launch_has_made(launched):
+    _, _, ds = launched
     assert ds.sizes["run"] == 2
     assert (ds["efficiency"] == ds["images_per_second"] / ds["alone_images_per_second"]).all()
 
@@ -119,6 +126,12 @@ def test_the_whole_has_measured_and_simulated_rows_and_each_says_which(tmp_path)
     assert set(ds["source"].values) == {"measured", "simulated"}
     assert (ds["source"] == "measured").sum() == len(measured)
     xr.testing.assert_identical(results.load(results.save(ds, tmp_path / "all.nc"))["variant"], ds["variant"])
+
+
+def test_what_is_completed_faster_for_tests_is_the_same():
+    measured = [*made_measurements(lambda library, ranks, repeat: 90.0 * ranks), *made_linked(lambda *at: 90.0)]
+    simulation = small_simulation()
+    xr.testing.assert_identical(completed(measured, simulation), scaling_sweep.complete(measured, simulation))
 
 
 def test_simulated_rows_are_renewed_and_never_pile_up():

@@ -326,21 +326,18 @@ def test_the_key_is_of_the_fields_that_differ_from_their_defaults():
 
 
 @LIBRARIES
-def test_measurements_made_together_are_those_made_alone(request, library, tmp_path):
-    if library == "horovod":
-        request.getfixturevalue("horovod")
+def test_measurements_made_together_are_those_made_alone(measured, library, tmp_path):
+    _, alone = measured(library)
     other = ScalingConfig(**SHARED | {"arch": "smallnet-8"}, library=library, steps=3, warmup_steps=0)
-    last = ScalingConfig(**SHARED, library=library, steps=4, warmup_steps=1)
-    how = {"oversubscribe": True, "timeout": 120}
-    rows = list(workers.measure_together([other, last], folder=tmp_path / "together", **how))
+    last = ScalingConfig(**SHARED, library=library, steps=9, warmup_steps=1)  # the ten updates of the one made alone
+    together = tmp_path / "together"
+    rows = list(workers.measure_together([other, last], folder=together, oversubscribe=True, timeout=120))
     assert [str(row["key"].item()) for row in rows] == [other.key, last.key]
-    assert [row["rank_step_seconds"].shape for row in rows] == [(1, 2, 3), (1, 2, 4)]
+    assert [row["rank_step_seconds"].shape for row in rows] == [(1, 2, 3), (1, 2, 9)]
     assert rows[0]["parameters"].item() > rows[1]["parameters"].item()
-    assert len(list((tmp_path / "together").glob("rank-*.pid"))) == 2
-    measure(last, folder=tmp_path / "alone", **how)
+    assert len(list(together.glob("rank-*.pid"))) == 2
     for rank in range(2):
-        weights = [np.load(tmp_path / name / f"weights-{rank}.npy") for name in ("together", "alone")]
-        assert np.array_equal(*weights)
+        assert np.array_equal(*(np.load(at / f"weights-{rank}.npy") for at in (together, alone)))
 
 
 def test_whoever_stops_to_listen_ends_the_processes(tmp_path):
@@ -353,25 +350,21 @@ def test_whoever_stops_to_listen_ends_the_processes(tmp_path):
 
 
 @LIBRARIES
-def test_one_rank_without_the_library_is_measured_beside_and_changes_no_weight(request, library, tmp_path, measured):
-    if library == "horovod":
-        request.getfixturevalue("horovod")
+def test_one_rank_without_the_library_is_measured_beside_and_changes_no_weight(library, tmp_path, measured):
     _, plain = measured(library)
     made = configured(CONFIG, library).as_dict() | {"trace_steps": 0, "steps": 9, "alone_steps": 6}
-    weak_run = ScalingConfig.from_dict(made)
     strong_run = ScalingConfig.from_dict(made | {"scaling": "strong", "steps": 2})
+    weak_run = ScalingConfig.from_dict(made)
     folder = tmp_path / "files"
-    weak_row, strong_row = workers.measure_together([weak_run, strong_run], folder=folder, oversubscribe=True)
+    strong_row, weak_row = workers.measure_together([strong_run, weak_run], folder=folder, oversubscribe=True)
     before, after = (json.loads((folder / f"alone-{when}.json").read_text()) for when in ("before", "after"))
     for row, batch in ((weak_row, 16), (strong_row, 32)):
         (name,) = (name for name in before if name.endswith(f" {batch}"))
         assert row["alone_images_per_second"].item() == pytest.approx(np.sqrt(before[name] * after[name]))
         assert row["alone_drift"].item() == pytest.approx(after[name] / before[name])
-    # The ten updates of the measurement without it; what is kept last is of the second one.
-    alone = measure(weak_run, folder=tmp_path / "again", oversubscribe=True)
-    assert alone["alone_images_per_second"].item() > 0
+    # The weights that are kept are of the second one: the ten updates of the measurement without it.
     for rank in range(2):
-        assert np.array_equal(*(np.load(at / f"weights-{rank}.npy") for at in (plain, tmp_path / "again")))
+        assert np.array_equal(*(np.load(at / f"weights-{rank}.npy") for at in (plain, folder)))
 
 
 @LIBRARIES

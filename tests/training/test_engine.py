@@ -20,15 +20,6 @@ from dolb.training.run import dealt
 SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on cores that others use too wait for each other longer than these small networks compute."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def digits() -> ImageData:
     """The first 200 training digits: three batches of 64 and a last one of 8."""

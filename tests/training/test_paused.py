@@ -150,10 +150,10 @@ LONG = config(epochs=10**4, subset="full")
 
 
 def test_a_time_limit_keeps_what_is_unfinished_and_the_end_leaves_nothing_behind(tmp_path):
-    runs, paused = [replace(LONG, epochs=12, seed=seed) for seed in range(3)], 0
+    runs, paused = [replace(LONG, epochs=6, seed=seed) for seed in range(3)], 0
     for _ in range(100):
         with contextlib.suppress(TimeoutError):
-            ended = sweep(runs, store=tmp_path, device="cpu", at_once=1, time_limit=1.0, progress=False)
+            ended = sweep(runs, store=tmp_path, device="cpu", at_once=1, time_limit=0.5, progress=False)
             if not ended.attrs["unfinished"]:
                 break
         paused += len(list(tmp_path.glob("paused/*.pt")))
@@ -194,7 +194,8 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
     try:
         timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
         timer.start()
-        ended = sweep([replace(LONG, epochs=60)], store=tmp_path, device="cpu", at_once=1, progress=False)
+        ended = sweep([replace(LONG, epochs=8)], store=tmp_path, device="cpu", at_once=1, progress=False)
+        assert timer.finished.is_set()  # it came while the sweep ran
         timer.join()
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:

@@ -29,15 +29,6 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["dolb.training.sweep", "pytest", "sklearn.datasets"])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on cores that others use too wait for each other longer than these small networks compute."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def config(**changes) -> RunConfig:
     return RunConfig(**{"subset": "first-256", "epochs": 2, "batch_size": 64, "lr": 0.05} | changes)
 
