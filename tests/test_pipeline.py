@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dolb import data, pipeline, results
-from dolb.filtering import baselines, masks
+from dolb.filtering import baselines, masks, noise
 from dolb.filtering.config import FilterConfig
 from dolb.summary import noise as study
 from dolb.training import device
@@ -17,6 +17,7 @@ from dolb.training.config import RunConfig
 
 RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
 MASK = FilterConfig(experiment="noise", trained_by=RUN.key, filter="knee", iterations=50)
+BY_SHARE = replace(MASK, filter="share", share=0.1)
 AGAIN = replace(RUN, subset=MASK.subset)
 NETWORKS = {RUN.key: RUN, AGAIN.key: AGAIN}
 SECOND = replace(MASK, trained_by=AGAIN.key, within=MASK.key)
@@ -262,6 +263,28 @@ def test_a_second_round_is_a_mask_of_all_the_data_with_a_name_of_its_own(second,
     assert np.array_equal(masks.load_keep(store / f"{SECOND.key}.nc", digits), second["keep"].values[1])
     assert SECOND.subset.startswith("recursive-")
     assert set(pipeline.subsets(second)) == {MASK.subset, SECOND.subset}
+
+
+def test_a_mask_by_share_removes_that_share_by_the_radius_that_it_records(made, store):
+    (mask,) = results.split(make([BY_SHARE], store))
+    n = mask.sizes["example"]
+    assert (~mask["keep"].values).sum() == int(0.1 * n)
+    again = noise.ClassDBSCAN(mask["eps"].item()).fit(np.column_stack([mask["x"][0], mask["y"][0]]), mask["label"])
+    assert np.mean(again.keep_ == mask["keep"].values) > 0.98  # published places are rounded
+
+
+def test_a_second_round_after_a_share_filters_by_the_radius_of_the_first(made, store):
+    again = replace(AGAIN, subset=BY_SHARE.subset)
+    round_two = replace(BY_SHARE, trained_by=again.key, within=BY_SHARE.key)
+    networks = {**NETWORKS, again.key: again}
+    both = pipeline.make([BY_SHARE, round_two], networks, store=store, device="cpu", progress=False)
+    assert both["eps"].values[1] == pytest.approx(both["eps"].values[0], rel=1e-6)
+    assert both["keep"].values.sum(axis=1)[1] < both["keep"].values.sum(axis=1)[0]
+
+
+def test_a_map_at_a_lower_rate_is_another_map_and_a_narrower_one(made, store):
+    slow = make([replace(MASK, filter="none"), replace(MASK, filter="none", map_rate=10.0)], store)
+    assert np.ptp(slow["x"].values[1]) < np.ptp(slow["x"].values[0]) / 2
 
 
 def test_a_second_round_that_was_stopped_goes_on_with_the_network_that_is_there(second, store):

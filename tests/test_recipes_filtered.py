@@ -35,6 +35,36 @@ def test_the_masks_have_the_librarys_default_parameters():
     assert first.arch == "resnet101"  # the paper's extractor for training on what is left
 
 
+def test_on_every_map_of_the_grid_there_are_two_masks_by_the_default_radius_and_by_the_papers_share(every_claim):
+    masks = recipes.configs("noise", "paper")
+    shares = {m.share for m in masks if m.filter == "share"}
+    assert shares == {every_claim["G6"].reported["removed_percent"]["resnet101"] / 100}
+    on = {
+        kind: {(m.arch, m.weights, m.seed, m.map_seed) for m in masks if m.filter == kind}
+        for kind in ("dbscan", "share")
+    }
+    assert on["share"] == on["dbscan"]
+
+
+def test_runs_are_trained_on_the_mask_with_the_papers_share():
+    for slug in (SMALL, LARGE, "loss-landscape"):
+        used = {name for run in recipes.configs(slug, "paper") for name in run.subsets if name.startswith("network-")}
+        assert used == {recipes.masks("paper")["network"].subset}
+    assert recipes.masks("paper")["network"].filter == "share"
+
+
+@pytest.mark.parametrize("sets", [None, ["random"]])
+def test_what_the_default_radius_keeps_is_run_with_large_batches_beside_random_sets_of_that_size(sets):
+    runs = recipes.configs("default-radius", "paper", sets=sets)
+    first, *others = recipes.masks_of(runs, "paper")
+    assert (first.filter, first.eps) == ("dbscan", 0.5)
+    assert {mask.filter for mask in others} == {"random"}
+    assert {mask.size_of for mask in others} == {first.key}
+    assert {run.subset for run in runs} == {mask.subset for mask in [first, *others] if not sets or mask != first}
+    full = {replace(run, subset="full").key for run in recipes.configs(LARGE, "paper", sets=["full"])}
+    assert {replace(run, experiment=LARGE, subset="full").key for run in runs} < full
+
+
 def test_every_map_and_mask_names_a_network_that_is_trained():
     for slug in ("features", "noise"):
         for scale in ("demo", "paper"):
@@ -148,6 +178,12 @@ def test_a_filter_that_needs_a_size_is_refused_without_one():
         FilterConfig(filter="random")
     with pytest.raises(ValueError, match="filter 'dbscann' is not known; accepted: none, dbscan"):
         FilterConfig(filter="dbscann")
+
+
+def test_a_share_is_for_the_filter_of_that_name():
+    for filter, share in (("share", 0.0), ("share", 1.0), ("dbscan", 0.05)):
+        with pytest.raises(ValueError, match=rf"share is {share} for filter '{filter}'; accepted: above 0 and below 1"):
+            FilterConfig(filter=filter, share=share)
 
 
 def test_a_set_of_ones_own_is_run_beside_the_others_and_like_the_network_filtered_one():

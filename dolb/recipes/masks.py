@@ -95,9 +95,10 @@ def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
 
     The network's mask, whose size others have, is always the first of them; a person's own masks are not among them.
     """
-    wanted = {name for run in runs for name in run.subsets}
-    family = default_masks if default_masks(scale)["network"].subset in wanted else masks
-    named = {one.subset: one for seed in sorted({run.seed for run in runs}) for one in family(scale, seed).values()}
+    wanted, seeds = {name for run in runs for name in run.subsets}, sorted({run.seed for run in runs})
+    by_default = {one.subset for seed in seeds for one in default_masks(scale, seed).values()}
+    family = default_masks if wanted & by_default else masks
+    named = {one.subset: one for seed in seeds for one in family(scale, seed).values()}
     network = family(scale)["network"]
     return [network, *(one for name, one in named.items() if name in wanted and one != network)]
 

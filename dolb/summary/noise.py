@@ -33,7 +33,12 @@ _NAMES = [
     "iterations",
     "network_accuracy",
 ]
-LATER: dict[str, Any] = {"within": "", "share": 0.0, "map_rate": 0.0, "map_start": "pca"}  # what older files lack, and what they are of
+LATER: dict[str, Any] = {
+    "within": "",
+    "share": 0.0,
+    "map_rate": 0.0,
+    "map_start": "pca",
+}  # what older files lack, and what they are of
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 _MAP = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
