@@ -52,9 +52,10 @@ def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         "open if the interval reaches further than half of that share to either side. The paper leaves the parameters "
         "of both methods at their defaults and names no library for them. Here DBSCAN's radius and number of points "
         "are scikit-learn's defaults, but the map is not by its t-SNE, which at the time of the paper started at "
-        "random: it is by openTSNE, which starts from the first two principal components and is given the leading "
-        "components of the features. A map of another scale has another share of noise at the same radius, so a share "
-        "that differs may be by the library or by the start."
+        "random with a fixed rate: it is by openTSNE, which starts from the first two principal components, is given "
+        "the leading components of the features, and has a rate that grows with the number of points. A map of "
+        "another scale has another share of noise at the same radius, and the scale of a map follows from the rate "
+        f"and the iterations. {study.by_map_in_words(study.by_parameter(ds))}"
     )
     return outcome(*holds), f"Share called noise: {told}.", reason
 

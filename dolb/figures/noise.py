@@ -109,10 +109,10 @@ def noise_stability(stability: pd.DataFrame, title: str = "") -> Panel:
     ).properties(width=440, height=40 * len(order) + 20, title=titled(title))
 
 
-def noise_by_eps(curve: pd.DataFrame, eps: float | None, title: str = "") -> Panel:
-    """Draw the share that is noise by DBSCAN's eps, a line per extractor, and the default radius.
+def noise_by_eps(curve: pd.DataFrame, radii: Mapping[str, float] | None = None, title: str = "") -> Panel:
+    """Draw the share that is noise by DBSCAN's eps, a line per extractor, and mark some ``radii`` by name.
 
-    ``curve`` has extractor, eps, removed; without ``eps`` no radius is marked.
+    ``curve`` has extractor, eps, removed.
     """
     names = by_depth(curve["extractor"])
     chosen = alt.selection_point(fields=["extractor"], bind="legend")
@@ -126,14 +126,35 @@ def noise_by_eps(curve: pd.DataFrame, eps: float | None, title: str = "") -> Pan
         opacity=picked(chosen),
         tooltip=["extractor:N", alt.Tooltip("eps:Q", format=".2f"), alt.Tooltip("removed:Q", format=".2%")],
     )  # fmt: skip
-    mark = alt.Chart(pd.DataFrame({"eps": [eps] if eps else []})).mark_rule(color=REPORTED, strokeDash=[4, 3])
-    return alt.layer(lines.add_params(chosen), *([mark.encode(x="eps:Q")] if eps else [])).properties(
+    marks = alt.Chart(pd.DataFrame({"eps": list((radii or {}).values()), "name": list(radii or {})})).encode(x="eps:Q")
+    rules = marks.mark_rule(color=REPORTED, strokeDash=[4, 3])
+    names_of = marks.mark_text(align="left", dx=4, baseline="top", color=REPORTED).encode(text="name:N", y=alt.value(0))
+    return alt.layer(lines.add_params(chosen), *([rules, names_of] if radii else [])).properties(
         width=480, height=260, title=titled(title)
     )
 
 
+def noise_by_map(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw the share that is noise at one radius by how the map is made of the same features; the usual is filled.
+
+    ``table`` has value, first, removed, overlap.
+    """
+    order = list(table.sort_values("removed")["value"])
+    points = alt.Chart(table).mark_point(size=90, strokeWidth=2, color=COLOURS[0]).encode(
+        x=alt.X("removed:Q", title="share called noise").axis(format=".0%").scale(zero=True),
+        y=alt.Y("value:N", title=None, sort=order).axis(labelLimit=320),
+        fill=alt.condition("datum.first", alt.value(COLOURS[0]), alt.value("transparent")),
+        tooltip=[
+            alt.Tooltip("value:N", title="map"),
+            alt.Tooltip("removed:Q", title="noise", format=".2%"),
+            alt.Tooltip("overlap:Q", title="overlap with the usual", format=".2f"),
+        ],
+    )  # fmt: skip
+    return alt.layer(points).properties(width=380, height=34 * len(order) + 10, title=titled(title))
+
+
 def noise_by_parameter(table: pd.DataFrame, title: str = "") -> alt.FacetChart:
-    """Draw the share that is noise as one parameter changes, a panel for each; the mask that is used is filled.
+    """Draw the share that is noise as one parameter changes, a panel for each; the usual mask is filled.
 
     ``table`` has parameter, value, first, removed, overlap.
     """
@@ -147,7 +168,7 @@ def noise_by_parameter(table: pd.DataFrame, title: str = "") -> alt.FacetChart:
             "parameter:N",
             "value:N",
             alt.Tooltip("removed:Q", title="noise", format=".2%"),
-            alt.Tooltip("overlap:Q", title="overlap with the mask in use", format=".2f"),
+            alt.Tooltip("overlap:Q", title="overlap with the usual", format=".2f"),
         ],
     )  # fmt: skip
     facet = alt.Facet("parameter:N", title=None, sort=parameters)

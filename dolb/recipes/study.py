@@ -46,7 +46,7 @@ STUDIES = {
         trained="resnet18", tuned=((256, 0.003), (6272, 0.05)), weight_decay=0.005, epochs=50, milestones=(30, 45),
         warmup_epochs=5, filter="dbscan", iterations=500, train_seeds=(0, 1), map_seeds=(0, 1, 2),
         perplexities=(10.0, 50.0, 100.0), placed=((200.0, "random", 250), (200.0, "random", 750), (200.0, "pca", 750)),
-        min_samples=(3, 10, 20), el2n=(5, 10), folds=4, pretrained=True,
+        min_samples=(2, 3, 10), el2n=(5, 10), folds=4, pretrained=True,
     ),
     # On a map of 1,437 points almost every one is alone within the library's default radius, so the knee it is.
     "demo": _Study(

@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from dolb import summary
+from dolb import results, summary
 
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
@@ -93,6 +93,18 @@ def sizes(ds: xr.Dataset) -> dict[str, int]:
     return {name: int(found[name]) for name in in_order(found.index)}
 
 
+def kept_of(ds: xr.Dataset) -> tuple[int, int]:
+    """Return how many images the network filtered set has, and how many all data have."""
+    by_set = sizes(ds)
+    return by_set["network"], by_set["full"]
+
+
+def beside_full(ds: xr.Dataset, others: xr.Dataset) -> xr.Dataset:
+    """Return the runs of another experiment with those on full data of this one, at the batch sizes of the former."""
+    full = ds.isel(run=(ds["subset"] == "full").to_numpy() & ds["batch_size"].isin(others["batch_size"]).to_numpy())
+    return results.merge([full, others])
+
+
 def narrow(ds: xr.Dataset, sets: Sequence[str] | None = None, **values: Any) -> xr.Dataset:
     """Keep the runs on these sets, and with these values of the config, as ``summary.narrow`` does."""
     ds = summary.narrow(ds, **values)
@@ -137,7 +149,7 @@ def gains_in_words(gains: pd.DataFrame) -> str:
         for row in sure.to_dict("records")
     )
     holds = f"these are told apart from chance: {named}" if named else "none of these is told apart from chance"
-    after = f"After Holm's correction for all {gains['tests'].iloc[0]} tests of this page {holds}."
+    after = f"After Holm's correction for all {gains['tests'].iloc[0]} tests with these sets {holds}."
     return "Points of accuracy gained " + ". And ".join(told) + f". {after}"
 
 

@@ -289,6 +289,14 @@ def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def radii(ds: xr.Dataset) -> dict[str, float]:
+    """Return the radii that are worth a mark beside the share by eps: the library's, and that of the mask in use."""
+    used, usual = rows(ds).iloc[first(ds)], grid(ds).iloc[0]
+    marks = {"default": usual} if usual["filter"] == "dbscan" else {}
+    marks |= {"in use": used} if used["filter"] in ("dbscan", "share") else {}
+    return {name: float(row["eps"]) for name, row in marks.items()}
+
+
 def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     """Return the share removed from the first network's map as one parameter changes, and the overlap with the usual.
 
@@ -309,6 +317,16 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
             told = {"parameter": parameter, "value": _value(row, parameter), "first": position == at}
             found.append({**told, "removed": row["removed"], "overlap": overlaps[position]})
     return pd.DataFrame(found)
+
+
+def by_map_in_words(table: pd.DataFrame) -> str:
+    """Say how much is noise at the usual radius if the map is made otherwise of the same features."""
+    others = table[(table["parameter"] == "map") & ~table["first"]]
+    if others.empty:
+        return "No map was made otherwise of the same features."
+    usual = table.loc[table["first"], "removed"].iloc[0]
+    told = "; ".join(f"{row['removed']:.1%} with {row['value']}" for row in others.to_dict("records"))
+    return f"On other maps of the same features, where the usual one has {usual:.1%}, DBSCAN calls noise {told}."
 
 
 def _value(row: pd.Series, parameter: str) -> str:
