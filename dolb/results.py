@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,23 +53,33 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
 
     Runs from before a text of their config had its name have it empty, as by its default.
     """
-    by_key: dict[str, xr.Dataset] = {}
-    for part in parts:
-        by_key |= {str(one["key"].item()): one for one in split(part)}
-    if not by_key:
+    parts = list(parts)
+    where: dict[str, tuple[int, int]] = {}  # part and position of each run, in the order in which keys first come
+    for number, part in enumerate(parts):
+        where |= {str(key): (number, position) for position, key in enumerate(part["key"].to_numpy())}
+    if not where:
         raise SchemaError("there is no run to merge")
-    runs = _with_all_texts([one.drop_dims("event", errors="ignore") for one in by_key.values()])
-    merged = xr.concat(runs, "run", join="outer", coords="minimal", compat="equals", data_vars="all")
-    if any("event" in one.dims for one in by_key.values()):
-        merged = merged.assign(_joined_events(by_key.values()))
+    chosen = [[position for at, position in where.values() if at == number] for number in range(len(parts))]
+    # Whole parts at a time: run by run, a thousand take a minute.
+    blocks = [part.isel(run=positions) for part, positions in zip(parts, chosen, strict=True) if positions]
+    blocks = _with_all_texts([block.drop_dims("event", errors="ignore") for block in blocks])
+    merged = xr.concat(blocks, "run", join="outer", coords="minimal", compat="equals", data_vars="all")
+    came = [(number, position) for number, positions in enumerate(chosen) for position in positions]
+    rank = {place: k for k, place in enumerate(came)}
+    merged = merged.isel(run=[rank[place] for place in where.values()])
+    if any("event" in part.dims for part in parts):
+        merged = merged.assign(_joined_events(parts, list(where.values())))
     return describe(merged)
 
 
-def _with_all_texts(runs: list[xr.Dataset]) -> list[xr.Dataset]:
+def _with_all_texts(blocks: list[xr.Dataset]) -> list[xr.Dataset]:
     """Return the runs, each with every text over ``run`` that one of them has as a coordinate."""
-    names = {str(name) for one in runs for name, values in one.coords.items() if values.dims == ("run",)}
+    names = {str(name) for one in blocks for name, values in one.coords.items() if values.dims == ("run",)}
     texts = {name for name in names if name in SCHEMA and SCHEMA[name].kind == "text"}
-    return [one.assign_coords({name: ("run", [""]) for name in texts if name not in one}) for one in runs]
+    return [
+        one.assign_coords({name: ("run", [""] * one.sizes["run"]) for name in texts if name not in one})
+        for one in blocks
+    ]
 
 
 def split(ds: xr.Dataset) -> list[xr.Dataset]:
@@ -81,14 +91,16 @@ def split(ds: xr.Dataset) -> list[xr.Dataset]:
     return [one.assign(run_number=one["run_number"] * 0) for one in runs]  # each is the first of its own Dataset
 
 
-def _joined_events(runs: Iterable[xr.Dataset]) -> dict[str, Any]:
-    """Return the events of runs one after another, each with the number of its run."""
+def _joined_events(parts: Sequence[xr.Dataset], places: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return the events of the runs at these places, a part and a position in it, each with the number of its run."""
     tables = []
-    for number, one in enumerate(runs):
-        if "event" not in one.dims:
+    for number, (at, position) in enumerate(places):
+        if "event" not in parts[at].dims:
             continue
-        events = one.drop_dims(set(one.dims) - {"event"})
-        tables.append(events.assign(run_number=("event", np.full(one.sizes["event"], number))))
+        events = parts[at].drop_dims(set(parts[at].dims) - {"event"})
+        if "run_number" in events:
+            events = events.isel(event=np.flatnonzero(events["run_number"].to_numpy() == position))
+        tables.append(events.assign(run_number=("event", np.full(events.sizes["event"], number))))
     joined = xr.concat(tables, "event")
     return {str(name): variable for name, variable in joined.data_vars.items()}
 
