@@ -164,7 +164,7 @@ def _by_rate(table: pd.DataFrame) -> tuple[alt.Chart, alt.Parameter, int]:
         color=network_colour(archs),
         opacity=picked(network),
     )
-    return base, network, len(rates) * (44 + 18 * len(archs))
+    return base, network, min(480, len(rates) * (44 + 18 * len(archs)))  # a column of the page is no wider
 
 
 def batch_size_study(
