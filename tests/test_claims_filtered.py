@@ -186,7 +186,7 @@ def test_shares_of_noise_are_held_to_the_intervals_of_ours(every_claim):
 def test_the_verdict_on_shares_of_noise_names_what_differs_from_the_paper(every_claim):
     reason = noise_like({"resnet101": 0.05}, every_claim).reason
     assert "openTSNE, which starts from the first two principal components" in reason
-    assert "by the library or by the start" in reason
+    assert "the scale of a map follows from the rate and the iterations" in reason
 
 
 def test_networks_that_differ_too_much_leave_their_shares_of_noise_open(every_claim):

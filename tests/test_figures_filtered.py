@@ -78,7 +78,8 @@ def test_every_figure_of_noise_can_be_drawn(noise):
     for chart in (
         figures.noise_by_extractor(study.removed(noise), {"resnet101": 5.12}),
         figures.noise_stability(study.stability(noise)),
-        figures.noise_by_eps(study.by_eps(noise), {"default": 0.5}) & figures.noise_by_parameter(study.by_parameter(noise)),
+        figures.noise_by_eps(study.by_eps(noise), {"default": 0.5})
+        & figures.noise_by_parameter(study.by_parameter(noise)),
         figures.noise_shared(study.others(noise)),
         figures.noise_rounds(rounds.rounds(noise)),
     ):

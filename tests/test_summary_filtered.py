@@ -171,7 +171,9 @@ def test_words_name_what_holds_after_the_correction(ds):
     table = study.against_network(ds)
     sure = table.assign(p_holm=[0.001, *[0.5] * (len(table) - 1)])
     told = study.gains_in_words(sure)
-    assert f"After Holm's correction for all {table['tests'].iloc[0]} tests with these sets these are told apart" in told
+    assert (
+        f"After Holm's correction for all {table['tests'].iloc[0]} tests with these sets these are told apart" in told
+    )
     assert told.count("(p = ") == 1
     assert "none of these is told apart from chance" in study.gains_in_words(table.assign(p_holm=0.5))
 

@@ -120,7 +120,7 @@ def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
 def test_one_parameter_changes_at_a_time_and_the_mask_in_use_stands_among_them(ds):
     table = study.by_parameter(ds)
     assert table.groupby("parameter")["first"].sum().to_dict() == dict.fromkeys(
-        ["filter", "map", "min_samples", "perplexity"], 1
+        ["filter", "map", "min_samples", "perplexity", "test accuracy"], 1
     )
     changed = table[~table["first"]].set_index("parameter")
     assert changed.loc["perplexity", "overlap"] == pytest.approx(15 / 20)
@@ -135,6 +135,16 @@ def test_a_map_that_is_made_otherwise_is_told_by_rate_start_and_iterations(ds):
         "rate 200, random start, 750 iterations": pytest.approx(4 / EXAMPLES),
     }
     assert study.removed(results.merge([ds, other])).equals(study.removed(ds))  # which counts the usual maps alone
+
+
+def test_masks_by_a_network_trained_less_well_are_not_counted_but_stand_among_the_parameters(ds):
+    weaker = made_mask(without(*range(60)), trained_by="another", network_accuracy=0.5)
+    both = results.merge([ds.assign_coords(trained_by=("run", ["the run"] * ds.sizes["run"])), weaker])
+    assert study.removed(both).equals(study.removed(ds))
+    table = study.by_parameter(both)
+    table = table[table["parameter"] == "test accuracy"].set_index("value")
+    assert table["removed"].to_dict() == {"50.0%": pytest.approx(60 / EXAMPLES), "80.0%": pytest.approx(20 / EXAMPLES)}
+    assert table["first"].to_dict() == {"50.0%": False, "80.0%": True}
 
 
 def test_masks_of_one_share_are_no_masks_by_the_usual_radius_and_agree_among_themselves(ds):
@@ -242,7 +252,7 @@ def test_each_round_is_told_by_what_it_removes_and_what_another_training_says_of
 def test_a_second_round_is_no_mask_of_the_grid_and_no_change_of_a_parameter():
     ds = in_rounds()
     assert study.removed(ds)["n"].tolist() == [3]
-    assert len(study.by_parameter(ds)) == 4  # the mask in use, once for each parameter
+    assert len(study.by_parameter(ds)) == 5  # the mask in use, once for each parameter
 
 
 def test_without_a_second_round_there_is_one_and_that_is_said(ds):

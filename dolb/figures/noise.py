@@ -172,7 +172,7 @@ def noise_by_parameter(table: pd.DataFrame, title: str = "") -> alt.FacetChart:
         ],
     )  # fmt: skip
     facet = alt.Facet("parameter:N", title=None, sort=parameters)
-    panels = points.properties(width=150, height=200).facet(facet=facet, columns=3)
+    panels = points.properties(width=210, height=180).facet(facet=facet, columns=2)
     return panels.resolve_scale(x="independent").properties(title=titled(title))
 
 

@@ -23,6 +23,7 @@ class _Study:
     extractors: tuple[str, ...]  # the first makes the masks that runs are trained on
     trained: str  # the network that is trained on what is kept
     tuned: tuple[tuple[int, float], tuple[int, float]]  # batch size and rate, on full data
+    extractor_rate: float  # at the smaller of these: the largest of the best, since deeper networks learn more slowly
     weight_decay: float
     epochs: int
     milestones: tuple[float, float]
@@ -43,15 +44,16 @@ class _Study:
 STUDIES = {
     "paper": _Study(
         data="cifar10", precision="bf16", extractors=("resnet101", "resnet18", "resnet34", "resnet50", "resnet152"),
-        trained="resnet18", tuned=((256, 0.003), (6272, 0.05)), weight_decay=0.005, epochs=50, milestones=(30, 45),
-        warmup_epochs=5, filter="dbscan", iterations=500, train_seeds=(0, 1), map_seeds=(0, 1, 2),
+        trained="resnet18", tuned=((256, 0.003), (6272, 0.05)), extractor_rate=0.03, weight_decay=0.005, epochs=50,
+        milestones=(30, 45), warmup_epochs=5, filter="dbscan", iterations=500, train_seeds=(0, 1), map_seeds=(0, 1, 2),
         perplexities=(10.0, 50.0, 100.0), placed=((200.0, "random", 250), (200.0, "random", 750), (200.0, "pca", 750)),
         min_samples=(2, 3, 10), el2n=(5, 10), folds=4, pretrained=True,
     ),
     # On a map of 1,437 points almost every one is alone within the library's default radius, so the knee it is.
     "demo": _Study(
         data="digits", precision="fp32", extractors=("smallnet-8", "smallnet-4"), trained="smallnet-4",
-        tuned=((64, 0.2), (1024, 0.8)), weight_decay=0.0005, epochs=6, milestones=(3, 5), warmup_epochs=1,
+        tuned=((64, 0.2), (1024, 0.8)), extractor_rate=0.2, weight_decay=0.0005, epochs=6, milestones=(3, 5),
+        warmup_epochs=1,
         filter="knee", iterations=150, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,),
         placed=((50.0, "random", 150),), min_samples=(10,), el2n=(2, 3), folds=3, pretrained=False,
     ),

@@ -33,12 +33,8 @@ _NAMES = [
     "iterations",
     "network_accuracy",
 ]
-LATER: dict[str, Any] = {
-    "within": "",
-    "share": 0.0,
-    "map_rate": 0.0,
-    "map_start": "pca",
-}  # what older files lack, and what they are of
+# What older files lack, and what they are of.
+LATER: dict[str, Any] = {"trained_by": "", "within": "", "share": 0.0, "map_rate": 0.0, "map_start": "pca"}
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 _MAP = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
@@ -110,12 +106,15 @@ def grid(ds: xr.Dataset, *, share: float = 0.0) -> pd.DataFrame:
     """Return the masks that differ in extractor and seeds alone, with ``position`` among the runs.
 
     They are by the parameters that most have; with ``share``, by the radius at which each map has that share of noise.
+    Of two networks with one seed it is the one that was trained better.
     """
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
     frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP) & (frame["share"] == share)]
     for name in ("filter", "min_samples", *_MAP, *(["eps"] if not share else [])):
         frame = frame[frame[name] == frame[name].mode()[0]] if len(frame) else frame
-    return frame.reset_index(drop=True)
+    accuracy = frame["network_accuracy"].fillna(0.0)
+    best = accuracy.groupby([frame[name] for name in ("arch", "weights", "seed")]).transform("max")
+    return frame[accuracy == best].reset_index(drop=True)
 
 
 def in_use(ds: xr.Dataset) -> pd.DataFrame:
@@ -300,8 +299,8 @@ def radii(ds: xr.Dataset) -> dict[str, float]:
 def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     """Return the share removed from the first network's map as one parameter changes, and the overlap with the usual.
 
-    ``parameter`` is perplexity, min_samples, filter, or how the map is made; the mask by the library's own parameters,
-    ``first``, stands in each of them.
+    ``parameter`` is perplexity, min_samples, filter, how the map is made, or how well the network was trained; the mask
+    by the library's own parameters, ``first``, stands in each of them.
     """
     frame, usual = rows(ds), grid(ds).iloc[0]
     at = int(usual["position"])
@@ -309,11 +308,13 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     same = frame[frame["filter"].isin(ON_THE_MAP)]
     for name in ("arch", "weights", "seed", "map_seed", "within"):
         same = same[same[name] == usual[name]]
-    kinds = {"perplexity": ["perplexity"], "min_samples": ["min_samples"], "filter": ["filter"], "map": _MAP[1:]}
+    kinds = {name: [name] for name in ("perplexity", "min_samples", "filter")}
+    kinds |= {"map": _MAP[1:], "test accuracy": ["trained_by"]}
     found = []
     for parameter, names in kinds.items():
         rest = [name for others in kinds.values() for name in others if name not in names]
-        for position, row in same[(same[rest] == usual[rest]).all(axis=1)].sort_values(names).iterrows():
+        order = names if parameter != "test accuracy" else ["network_accuracy"]
+        for position, row in same[(same[rest] == usual[rest]).all(axis=1)].sort_values(order).iterrows():
             told = {"parameter": parameter, "value": _value(row, parameter), "first": position == at}
             found.append({**told, "removed": row["removed"], "overlap": overlaps[position]})
     return pd.DataFrame(found)
@@ -332,6 +333,8 @@ def by_map_in_words(table: pd.DataFrame) -> str:
 def _value(row: pd.Series, parameter: str) -> str:
     if parameter == "filter":
         return f"share {row['share']:.2%}" if row["share"] else str(row["filter"])
+    if parameter == "test accuracy":
+        return f"{row['network_accuracy']:.1%}"
     if parameter != "map":
         return f"{row[parameter]:g}"
     rate = f"rate {row['map_rate']:g}" if row["map_rate"] else "rate by size"
