@@ -154,10 +154,11 @@ def noise_by_map(table: pd.DataFrame, title: str = "") -> Panel:
 
 
 def noise_by_parameter(table: pd.DataFrame, title: str = "") -> alt.FacetChart:
-    """Draw the share that is noise as one parameter changes, a panel for each; the usual mask is filled.
+    """Draw the share that is noise as one parameter changes, a panel for each of several values; the usual is filled.
 
     ``table`` has parameter, value, first, removed, overlap.
     """
+    table = table[table.groupby("parameter")["value"].transform("size") > 1]
     parameters = list(dict.fromkeys(table["parameter"]))
     ranked = table.assign(rank=table.groupby("parameter").cumcount())  # numbers in text sort by their first digit
     points = alt.Chart(ranked).mark_point(size=90, strokeWidth=2, color=COLOURS[0]).encode(
