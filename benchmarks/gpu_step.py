@@ -7,7 +7,8 @@
 A step is everything: batch, augmentation, forward, loss, backward, SGD update. The programs train the same network on
 random images in the shape of CIFAR-10, and take turns in one process, in a random order at each repetition. With them
 go the device's own limits, measured in the same process, and the step's arithmetic and memory traffic, counted. Results
-are added to the file of published benchmarks, in place of earlier ones of the same device, network and batch size.
+are added to the file of published benchmarks, in place of earlier ones of the same device, network and batch size, of
+which all programs are timed again.
 
 With ``--plain`` only the eager loop is timed, at that speed the book says what a study would have taken; with
 ``--engine`` only dolb's engine, at that speed it says what a run costs. Either passes over what the file has of this
@@ -61,7 +62,11 @@ def main() -> None:
                 continue
             if asked.engine and any(program.startswith(gpu_programs.ENGINE) for program in known):
                 continue
-            others = {"compiled": size in asked.compiled, "loader": size in asked.loader}
+            # What takes the place of earlier figures has all that they compared.
+            others = {
+                "compiled": size in asked.compiled or gpu_programs.COMPILED in known,
+                "loader": size in asked.loader or any(program.startswith(gpu_programs.LOADER) for program in known),
+            }
             only_one = {"plain_only": asked.plain, "engine_only": asked.engine}
             timed, about = gpu_programs.training_step(data, arch, size, device, **others, **only_one)
             floors = {
