@@ -58,14 +58,15 @@ def main() -> None:
             before = results.load(asked.output) if asked.output.exists() else None
             cell = (gpu_programs.BENCHMARK, device_name(device), arch, size)
             known = steps.timed(before, *cell) if before is not None else set()
+            again = set() if asked.plain or asked.engine else known
             if asked.plain and gpu_programs.EAGER in known:
                 continue
             if asked.engine and any(program.startswith(gpu_programs.ENGINE) for program in known):
                 continue
             # What takes the place of earlier figures has all that they compared.
             others = {
-                "compiled": size in asked.compiled or gpu_programs.COMPILED in known,
-                "loader": size in asked.loader or any(program.startswith(gpu_programs.LOADER) for program in known),
+                "compiled": size in asked.compiled or gpu_programs.COMPILED in again,
+                "loader": size in asked.loader or any(program.startswith(gpu_programs.LOADER) for program in again),
             }
             only_one = {"plain_only": asked.plain, "engine_only": asked.engine}
             timed, about = gpu_programs.training_step(data, arch, size, device, **others, **only_one)
