@@ -171,7 +171,8 @@ class _Pack:
         if packing.shape(config) not in self.told:
             self.told.add(packing.shape(config))
             lack = packing.lack_of_memory(config, need, used, self.limit)
-            tqdm.write(f"notice: {lack}; such runs wait until fewer than {len(self.active)} are in flight")
+            fewer = "no other is" if len(self.active) == 1 else f"fewer than {len(self.active)} are"
+            tqdm.write(f"notice: {lack}; such runs wait until {fewer} in flight")
 
 
 Watcher = Callable[[Run, int], None]
