@@ -114,15 +114,10 @@ class _Workshop(Stages):
     """Maps and masks over one data set and one store, from what its stages make."""
 
     def finished(self, config: FilterConfig) -> xr.Dataset | None:
-        """Return a map or a mask from the store, or None.
-
-        What one of an earlier version did not record is NaN, or the default that its key speaks of.
-        """
+        """Return a map or a mask from the store, or None; what one of an earlier version did not record is NaN."""
         ds = self.runs.get(config.key, self.data.fingerprint)
-        if ds is None:
-            return None
-        wanted = config.as_dict() | dict.fromkeys(PARTS, np.nan)
-        return ds.assign_coords({name: ("run", [value]) for name, value in wanted.items() if name not in ds})
+        lacking = {name: ("run", [np.nan]) for name in PARTS if ds is not None and name not in ds}
+        return ds if ds is None else ds.assign_coords(lacking)
 
     def made(self, config: FilterConfig) -> xr.Dataset:
         """Make a map or a mask, save it, and return it.

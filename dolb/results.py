@@ -23,10 +23,10 @@ import numpy as np
 import xarray as xr
 
 from dolb import __version__, sealed
-from dolb.schema import NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, dims_of, validate
+from dolb.schema import LATER, NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, dims_of, validate
 
 __all__ = [
-    "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds", "load",
+    "LATER", "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds", "load",
     "merge", "provenance", "provenance_of", "published", "published_file", "published_or_none",
     "run_dataset", "save", "split", "validate",
 ]  # fmt: skip
@@ -51,7 +51,8 @@ def run_dataset(run: Mapping[str, Any], by_epoch: Mapping[str, np.ndarray]) -> x
 def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
     """Join runs into one Dataset; of two runs with one key the later wins, and shorter runs are padded with NaN.
 
-    Runs from before a text of their config had its name have it empty, as by its default.
+    Runs from before a text of their config had its name have it empty, as by its default, and masks what they were
+    made with (``schema.LATER``).
     """
     parts = list(parts)
     where: dict[str, tuple[int, int]] = {}  # part and position of each run, in the order in which keys first come
@@ -62,7 +63,7 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
     chosen = [[position for at, position in where.values() if at == number] for number in range(len(parts))]
     # Whole parts at a time: run by run, a thousand take a minute.
     blocks = [part.isel(run=positions) for part, positions in zip(parts, chosen, strict=True) if positions]
-    blocks = _with_all_texts([block.drop_dims("event", errors="ignore") for block in blocks])
+    blocks = _with_all_names([block.drop_dims("event", errors="ignore") for block in blocks])
     merged = xr.concat(blocks, "run", join="outer", coords="minimal", compat="equals", data_vars="all")
     came = [(number, position) for number, positions in enumerate(chosen) for position in positions]
     rank = {place: k for k, place in enumerate(came)}
@@ -72,12 +73,13 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
     return describe(merged)
 
 
-def _with_all_texts(blocks: list[xr.Dataset]) -> list[xr.Dataset]:
-    """Return the runs, each with every text over ``run`` that one of them has as a coordinate."""
+def _with_all_names(blocks: list[xr.Dataset]) -> list[xr.Dataset]:
+    """Return the runs, each with every text over ``run`` that one of them has as a coordinate, and what came later."""
     names = {str(name) for one in blocks for name, values in one.coords.items() if values.dims == ("run",)}
-    texts = {name for name in names if name in SCHEMA and SCHEMA[name].kind == "text"}
+    known: dict[str, Any] = {name: "" for name in names if name in SCHEMA and SCHEMA[name].kind == "text"}
+    known |= {name: value for name, value in LATER.items() if name in names}
     return [
-        one.assign_coords({name: ("run", [""] * one.sizes["run"]) for name in texts if name not in one})
+        one.assign_coords({name: ("run", [known[name]] * one.sizes["run"]) for name in known if name not in one})
         for one in blocks
     ]
 

@@ -314,6 +314,7 @@ NUMBERED = ("epoch", "worker", "step", "alpha", "beta")
 
 # Recorded only from some version on: a file without them is valid.
 OPTIONAL = ("peak_host_memory_bytes", "device_share")
+LATER = {"share": 0.0, "map_rate": 0.0, "map_start": "pca"}  # and what masks without them were made with
 
 _PROVENANCE = ("dolb_version", "commit", "torch_version", "device", "source")
 

@@ -262,6 +262,14 @@ def test_a_flipped_byte_in_the_seal_changes_no_result(tmp_path):
         assert ds is None or ds.identical(finished()), position
 
 
+def test_masks_from_before_a_number_had_its_name_were_made_with_its_default():
+    made = {"key": ("run", ["a"]), "share": ("run", [0.05]), "map_start": ("run", ["random"])}
+    before, after = xr.Dataset(coords={"key": ("run", ["b"])}), xr.Dataset(coords=made)
+    both = results.merge([before, after])
+    assert both["share"].values.tolist() == [0.0, 0.05]
+    assert both["map_start"].values.tolist() == ["pca", "random"]
+
+
 def test_files_set_aside_before_are_kept(tmp_path):
     store, key, content = stored(tmp_path)
     wrong = [content[:100], content[:200], b""]

@@ -147,6 +147,38 @@ def test_masks_by_a_network_trained_less_well_are_not_counted_but_stand_among_th
     assert table["first"].to_dict() == {"50.0%": False, "80.0%": True}
 
 
+def test_the_mask_in_use_is_by_the_better_network_and_so_are_the_others_of_its_size(ds):
+    share = 8 / EXAMPLES
+    made = []
+    for trained_by, accuracy, start in (("weaker", 0.5, 0), ("better", 0.8, 100)):
+        more = {"trained_by": trained_by, "network_accuracy": accuracy, "share": share}
+        mask = made_mask(without(*range(start, start + 8)), filter="share", size_of="", **more)
+        grid = without(*range(start + 4, start + 12))
+        made += [mask, made_mask(grid, filter="grid", size_of=mask["key"].item(), **more | {"share": 0.0})]
+    both = results.merge(made)
+    assert str(study.reference(both)["trained_by"].item()) == "better"
+    (row,) = study.others(both).to_dict("records")
+    assert row["shared"] == pytest.approx(4 / 8)
+
+
+def test_without_others_of_its_size_the_mask_in_use_is_the_one_by_share(ds):
+    share = 8 / EXAMPLES
+    matched = made_mask(without(*range(8)), filter="share", share=share, eps=0.8)
+    assert study.reference(results.merge([ds, matched]))["eps"] == 0.8
+    alone = results.merge([matched])
+    assert study.reference(alone)["eps"] == 0.8
+    assert study.by_parameter(alone).empty
+    assert study.radii(alone) == {"in use": 0.8}
+
+
+def test_of_two_maps_by_networks_of_one_seed_the_better_is_drawn():
+    labels = np.arange(EXAMPLES) % 10
+    better = made_map(labels, 100.0 * labels[:, None] + np.zeros((EXAMPLES, 2)))
+    maps = [better.assign_coords(key=("run", ["weaker"]), network_accuracy=("run", [0.5])), better]
+    assert len(study.parted(results.merge(maps))) == len(study.parted(maps[1])) == 2
+    assert set(study.parted(results.merge(maps))["network_accuracy"]) == {0.8}
+
+
 def test_masks_of_one_share_are_no_masks_by_the_usual_radius_and_agree_among_themselves(ds):
     share = 8 / EXAMPLES
     matched = [

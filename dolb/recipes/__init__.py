@@ -20,7 +20,7 @@ from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import default_radius, filtered_large_batch, filtered_small_batch, of_the_study
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
-from dolb.recipes.study import data_of, rate, rates_in_words, tuned
+from dolb.recipes.study import data_of, extractor_rate, rate, rates_in_words, tuned
 from dolb.recipes.tuning import tuning
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "default_masks",
     "default_radius",
     "even_batches",
+    "extractor_rate",
     "features",
     "fidelity",
     "filtered_large_batch",

@@ -116,9 +116,9 @@ def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
 
 
 def kept_by(sizes: Mapping[str, int]) -> tuple[int, int] | None:
-    """Return how many examples the study's mask keeps and of how many, by the sizes of sets; None if one lacks."""
-    network = masks("paper")["network"].subset
-    return (sizes[network], sizes["full"]) if network in sizes and "full" in sizes else None
+    """Return how many examples the study's mask keeps and of how many, by the sizes of sets; None without it."""
+    networks = [family("paper")["network"].subset for family in (masks, default_masks)]
+    return next(((sizes[name], STUDIES["paper"].examples) for name in networks if name in sizes), None)
 
 
 def features(

@@ -34,7 +34,9 @@ def costs(ds: xr.Dataset) -> pd.DataFrame:
     again = frame["within"] != ""
     frame.loc[again, "method"] = "recursive"
     # What is flagged costs as much as `confident`: one set of networks serves both.
-    chosen = frame[(frame.index == at) | again | ~frame["filter"].isin([*noise.ON_THE_MAP, noise.FLAGGED])]
+    again &= frame["within"] == frame["key"][at]
+    others = ~frame["filter"].isin([*noise.ON_THE_MAP, noise.FLAGGED]) & noise.of_size(frame, at)
+    chosen = frame[(frame.index == at) | again | others]
     chosen = chosen.drop_duplicates("method").dropna(subset=list(PARTS))
     chosen = chosen.assign(total=chosen[list(PARTS)].sum(axis=1)).sort_values("total", ascending=False)
     long = chosen.drop(columns="seconds").melt(["method", "total"], list(PARTS), "part", "seconds")

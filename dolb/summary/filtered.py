@@ -93,16 +93,29 @@ def sizes(ds: xr.Dataset) -> dict[str, int]:
     return {name: int(found[name]) for name in in_order(found.index)}
 
 
-def kept_of(ds: xr.Dataset) -> tuple[int, int]:
-    """Return how many images the network filtered set has, and how many all data have."""
+def kept_in_words(ds: xr.Dataset | None) -> str:
+    """Say what the default radius leaves to train on, and what is drawn of that; None is no such runs."""
+    if ds is None:
+        return "Runs on what it leaves are not among these."
     by_set = sizes(ds)
-    return by_set["network"], by_set["full"]
+    return (
+        f"Taken at its word, on a map by a network that was trained by the recipe of this page, it leaves "
+        f"{by_set['network']:,} of {by_set['full']:,} images. Here is what that does at the large batches, beside "
+        "random sets of that size and the runs on full data from above. Choose equal epochs or equal updates under the "
+        "chart."
+    )
 
 
-def beside_full(ds: xr.Dataset, others: xr.Dataset) -> xr.Dataset:
-    """Return the runs of another experiment with those on full data of this one, at the batch sizes of the former."""
+def beside_full(ds: xr.Dataset, others: xr.Dataset) -> xr.Dataset | None:
+    """Return the runs of another experiment with those on full data of this one, at the batch sizes of the former.
+
+    None where there are none of these, or no run on network filtered data to hold against them.
+    """
     full = ds.isel(run=(ds["subset"] == "full").to_numpy() & ds["batch_size"].isin(others["batch_size"]).to_numpy())
-    return results.merge([full, others])
+    if not full.sizes["run"]:
+        return None
+    both = results.merge([full, others])
+    return both if {"full", "network"} <= set(sizes(both)) else None
 
 
 def narrow(ds: xr.Dataset, sets: Sequence[str] | None = None, **values: Any) -> xr.Dataset:

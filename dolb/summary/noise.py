@@ -15,7 +15,7 @@ import xarray as xr
 from scipy import stats
 from scipy.spatial import cKDTree
 
-from dolb import summary
+from dolb import results, summary
 from dolb.summary.overlap import by_chance, jaccard
 
 NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
@@ -34,7 +34,7 @@ _NAMES = [
     "network_accuracy",
 ]
 # What older files lack, and what they are of.
-LATER: dict[str, Any] = {"trained_by": "", "within": "", "share": 0.0, "map_rate": 0.0, "map_start": "pca"}
+LATER: dict[str, Any] = {"trained_by": "", "size_of": "", "within": "", **results.LATER}
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 _MAP = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
@@ -61,8 +61,8 @@ def kept(ds: xr.Dataset) -> np.ndarray:
 
 def points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
     """Return points of every map for a figure: at most ``most`` of the training and of the test set, evenly spaced."""
-    frame, parts = rows(ds), []
-    test = ds["of_test_set"].to_numpy()
+    ds, parts = _best_maps(ds), []
+    frame, test = rows(ds), ds["of_test_set"].to_numpy()
     for split, members in (("training set", np.flatnonzero(~test)), ("test set", np.flatnonzero(test))):
         shown = members[:: max(1, -(-len(members) // most))]
         for run in range(ds.sizes["run"]):
@@ -72,14 +72,18 @@ def points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def _best_maps(ds: xr.Dataset) -> xr.Dataset:
+    return ds.isel(run=np.flatnonzero(_better(rows(ds))))
+
+
 def parted(ds: xr.Dataset) -> pd.DataFrame:
     """Return how well each map parts the classes, of training and of test set.
 
     ``agreement`` is the mean share, over the points of a split, of the nearest ten other points of the training set
     that have the point's own class.
     """
-    frame, found = rows(ds), []
-    test, labels = ds["of_test_set"].to_numpy(), ds["label"].to_numpy()
+    ds, found = _best_maps(ds), []
+    frame, test, labels = rows(ds), ds["of_test_set"].to_numpy(), ds["label"].to_numpy()
     for run in range(ds.sizes["run"]):
         place = np.column_stack([ds[name].to_numpy()[run] for name in ("x", "y")])
         tree = cKDTree(place[~test])
@@ -112,9 +116,13 @@ def grid(ds: xr.Dataset, *, share: float = 0.0) -> pd.DataFrame:
     frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP) & (frame["share"] == share)]
     for name in ("filter", "min_samples", *_MAP, *(["eps"] if not share else [])):
         frame = frame[frame[name] == frame[name].mode()[0]] if len(frame) else frame
+    return frame[_better(frame)].reset_index(drop=True)
+
+
+def _better(frame: pd.DataFrame) -> pd.Series:
+    """Return which rows are by the network that was trained better, where there are several of one seed."""
     accuracy = frame["network_accuracy"].fillna(0.0)
-    best = accuracy.groupby([frame[name] for name in ("arch", "weights", "seed")]).transform("max")
-    return frame[accuracy == best].reset_index(drop=True)
+    return accuracy == accuracy.groupby([frame[name] for name in ("arch", "weights", "seed")]).transform("max")
 
 
 def in_use(ds: xr.Dataset) -> pd.DataFrame:
@@ -123,10 +131,21 @@ def in_use(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def first(ds: xr.Dataset) -> int:
-    """Return the position of the mask that runs are trained with: the one whose size others have, else the first."""
-    asked = [str(key) for key in ds["size_of"].to_numpy() if str(key)] if "size_of" in ds else []
-    found = np.flatnonzero(ds["key"].to_numpy().astype(str) == (asked[0] if asked else ""))
-    return int(found[0]) if len(found) else int(grid(ds)["position"].iloc[0])
+    """Return the position of the mask in use: the one whose size others have, else the first of its share, or of all.
+
+    Of several by networks that were trained better or worse it is that by the best.
+    """
+    frame = rows(ds)
+    asked = frame[frame["key"].isin(set(frame["size_of"]) - {""})]
+    if len(asked):
+        return int(asked.index[int(asked["network_accuracy"].fillna(0.0).argmax())])
+    shares = frame.loc[(frame["share"] > 0) & (frame["within"] == ""), "share"]
+    return int(grid(ds, share=float(shares.iloc[0]) if len(shares) else 0.0)["position"].iloc[0])
+
+
+def of_size(frame: pd.DataFrame, at: int) -> pd.Series:
+    """Return which masks were given the size of the one at a position; where none says whose it has, all."""
+    return (frame["size_of"] == frame["key"][at]) | (frame["size_of"] == "").all()
 
 
 def reference(ds: xr.Dataset) -> xr.Dataset:
@@ -290,8 +309,8 @@ def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
 
 def radii(ds: xr.Dataset) -> dict[str, float]:
     """Return the radii that are worth a mark beside the share by eps: the library's, and that of the mask in use."""
-    used, usual = rows(ds).iloc[first(ds)], grid(ds).iloc[0]
-    marks = {"default": usual} if usual["filter"] == "dbscan" else {}
+    used, usual = rows(ds).iloc[first(ds)], grid(ds)
+    marks = {"default": usual.iloc[0]} if len(usual) and usual["filter"].iloc[0] == "dbscan" else {}
     marks |= {"in use": used} if used["filter"] in ("dbscan", "share") else {}
     return {name: float(row["eps"]) for name, row in marks.items()}
 
@@ -302,7 +321,10 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     ``parameter`` is perplexity, min_samples, filter, how the map is made, or how well the network was trained; the mask
     by the library's own parameters, ``first``, stands in each of them.
     """
-    frame, usual = rows(ds), grid(ds).iloc[0]
+    frame, counted = rows(ds), grid(ds)
+    if counted.empty:
+        return pd.DataFrame(columns=["parameter", "value", "first", "removed", "overlap"])
+    usual = counted.iloc[0]
     at = int(usual["position"])
     overlaps = jaccard(kept(ds), ds["label"].to_numpy())[0][at]
     same = frame[frame["filter"].isin(ON_THE_MAP)]
@@ -327,7 +349,7 @@ def by_map_in_words(table: pd.DataFrame) -> str:
         return "No map was made otherwise of the same features."
     usual = table.loc[table["first"], "removed"].iloc[0]
     told = "; ".join(f"{row['removed']:.1%} with {row['value']}" for row in others.to_dict("records"))
-    return f"On other maps of the same features, where the usual one has {usual:.1%}, DBSCAN calls noise {told}."
+    return f"Of the usual map {usual:.1%} is noise at this radius; of other maps of the same features {told}."
 
 
 def _value(row: pd.Series, parameter: str) -> str:
@@ -349,7 +371,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame, keep, labels = rows(ds), kept(ds), ds["label"].to_numpy()
     noise = ~keep[first(ds)]
-    baselines = frame[~frame["filter"].isin([*ON_THE_MAP, FLAGGED])]
+    baselines = frame[~frame["filter"].isin([*ON_THE_MAP, FLAGGED]) & of_size(frame, first(ds))]
     found = [
         {
             "filter": row["filter"],
