@@ -26,8 +26,8 @@ from dolb import __version__, sealed
 from dolb.schema import LATER, NUMBERED, REQUIRED, SCHEMA, SchemaError, describe, dims_of, validate
 
 __all__ = [
-    "LATER", "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds", "load",
-    "merge", "provenance", "provenance_of", "published", "published_file", "published_or_none",
+    "LATER", "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds",
+    "load", "merge", "provenance", "provenance_of", "published", "published_file", "published_or_none",
     "run_dataset", "save", "split", "validate",
 ]  # fmt: skip
 

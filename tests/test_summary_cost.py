@@ -228,3 +228,10 @@ def test_eager_speeds_are_those_of_one_program_on_one_device(repo_root):
     assert set(found["batch_size"]) == set(timed.query("device == @device")["batch_size"])
     assert (found["images_per_second"] > 0).all()
     assert cost.eager_speeds(benchmarks, "no such device").empty
+
+
+def test_runs_without_a_price_are_paid_for_all_the_same():
+    made = [made_run((0.5,) * 4, batch_size=size) for size in (64, 400)]
+    frame = summary.final_accuracy(results.merge(made)).assign(device_seconds=[8.0, 2.0])
+    times = cost.device_time(frame, known=frame[frame["batch_size"] == 64])
+    assert (times["runs"].sum(), times["seconds"].sum()) == (2, 10)

@@ -238,3 +238,14 @@ def test_the_recipe_takes_the_best_baseline_of_the_published_runs(repo_root):
     (decay,) = {run.weight_decay for run in recipes.configs("filtered-large-batch", "paper")}
     sets = {run.subset.split("-")[0] for run in recipes.configs("filtered-large-batch", "paper")}
     assert study.best_baseline(results.load(path), decay) in sets
+
+
+def test_runs_of_another_experiment_stand_beside_those_on_full_data_at_their_batch_sizes(ds):
+    other = results.merge([run("network-b-2", 0.5, seed=seed) for seed in (0, 1)])
+    both = study.beside_full(ds, other)
+    assert set(study.sizes(both)) == {"full", "network"}
+    assert f"{KEPT} of {EXAMPLES:,} images" in study.kept_in_words(both)
+    elsewhere = results.merge([run("network-b-2", 0.5, batch_size=700)])
+    assert study.beside_full(ds, elsewhere) is None
+    assert study.beside_full(ds, results.merge([run("random-b-3", 0.5)])) is None
+    assert study.kept_in_words(None) == "Runs on what it leaves are not among these."

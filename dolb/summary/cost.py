@@ -148,7 +148,8 @@ def device_time(
         images=("images", "sum"),
         images_of_one=("images_of_one", "median"),
     )
-    table = table.merge(_prices(runs if known is None else known, speeds), on=list(SIZE))
+    # Left: what has no price was paid for all the same.
+    table = table.merge(_prices(runs if known is None else known, speeds), on=list(SIZE), how="left")
     speed = _speeds(eager, table["arch"], table["batch_size"])
     eager_time = {"eager_seconds": table["images"] / speed, "eager_run_seconds": table["images_of_one"] / speed}
     return table.drop(columns=["images", "images_of_one"]).assign(**eager_time)
