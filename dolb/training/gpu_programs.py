@@ -28,6 +28,7 @@ from dolb.training.packing import runs_at_once
 BENCHMARK = "training step on a GPU"
 EAGER = "plain eager loop"
 COMPILED = "torch.compile"
+MODES = {COMPILED: "default", f"{COMPILED} with graphs": "reduce-overhead"}
 LOADER = "DataLoader"
 ENGINE = "dolb, "  # with how many runs share the device
 WORKERS = 8
@@ -64,11 +65,12 @@ def training_step(
         raise ValueError("engine_only leaves out every other program; plain_only, compiled and loader must be False")
     config = RunConfig(arch=arch, data=data.name, batch_size=batch_size, lr=1e-3, precision="bf16", epochs=1000)
     train, test = engine.on_device(data, device)
-    programs: dict[str, Program] = {} if engine_only else {EAGER: _resident_loop(config, train, compiled=False)}
+    programs: dict[str, Program] = {} if engine_only else {EAGER: _resident_loop(config, train)}
     if loader:
         programs[f"{LOADER}, {WORKERS} workers"] = _loader_loop(config, data, train)
     if compiled:
-        programs[COMPILED] = _resident_loop(config, train, compiled=True)
+        torch._dynamo.reset()
+        programs |= {name: _resident_loop(config, train, mode) for name, mode in MODES.items()}
     if not plain_only:
         programs |= _packed(config, data, train, test, (1, runs_at_once(config)))
     _check(programs)
@@ -97,15 +99,16 @@ def _check(programs: dict[str, Program]) -> None:
             )
 
 
-def _loop(config: RunConfig, train: DeviceImages, batches: Batches, compiled: bool) -> Program:
-    """Return the usual loop over batches: forward, loss, backward, update."""
+def _loop(config: RunConfig, train: DeviceImages, batches: Batches, mode: str | None = None) -> Program:
+    """Return the usual loop over batches: forward, loss, backward, update; the network compiled in a mode, if named."""
     network = models.initialize(config.arch, 10, train.channels, 1, config.seed)
     network = network.to(train.device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(network.parameters(), lr=config.lr, momentum=config.momentum)
-    forward = torch.compile(network, dynamic=False) if compiled else network
+    forward = torch.compile(network, dynamic=False, mode=mode) if mode else network
 
     def step() -> torch.Tensor:
         images, labels = next(batches)
+        torch.compiler.cudagraph_mark_step_begin()  # what the last step's graphs hold may be written over
         with torch.autocast(train.device.type, torch.bfloat16):
             loss = F.cross_entropy(forward(images), labels)
         optimizer.zero_grad()
@@ -121,10 +124,8 @@ def _loop(config: RunConfig, train: DeviceImages, batches: Batches, compiled: bo
     return Program(burst, first_loss=step().item())
 
 
-def _resident_loop(config: RunConfig, train: DeviceImages, compiled: bool) -> Program:
+def _resident_loop(config: RunConfig, train: DeviceImages, mode: str | None = None) -> Program:
     """Return the loop over images that are on the device already, and an epoch's random choices with them."""
-    if compiled:
-        torch._dynamo.reset()
     draw = draw_epoch(len(train), config.seed, 0, *default_augment(config.data))
     choices = [torch.from_numpy(values).to(train.device) for values in (draw.order, draw.dy, draw.dx, draw.flip)]
     whole = len(train) // config.batch_size * config.batch_size
@@ -134,7 +135,7 @@ def _resident_loop(config: RunConfig, train: DeviceImages, compiled: bool) -> Pr
             for index, dy, dx, flip in zip(*(c[:whole].split(config.batch_size) for c in choices), strict=True):
                 yield train.batch(index, dy, dx, flip), train.labels[index]
 
-    return _loop(config, train, batches(), compiled)
+    return _loop(config, train, batches(), mode)
 
 
 class _Pictures(torch.utils.data.Dataset):
@@ -170,7 +171,7 @@ def _loader_loop(config: RunConfig, data: ImageData, train: DeviceImages) -> Pro
             moved = images.to(train.device, non_blocking=True, memory_format=torch.channels_last)
             yield moved, labels.to(train.device, non_blocking=True)
 
-    program = _loop(config, train, batches(), compiled=False)
+    program = _loop(config, train, batches())
     return Program(program.burst)  # its images are cut otherwise, so its losses are its own
 
 
