@@ -189,7 +189,8 @@ def removed(ds: xr.Dataset) -> pd.DataFrame:
         ends = {"low": float(np.maximum(0.0, share.mean() - half)), "high": share.mean() + half}
         numbers = {"removed": share.mean(), **ends, "least": share.min(), "most": share.max(), "n": len(share)}
         found.append({**dict(zip(by, names, strict=True)), **numbers, **seeds})
-    return pd.DataFrame(found)
+    columns = [*by, "removed", "low", "high", "least", "most", "n", "networks", "map_seeds"]
+    return pd.DataFrame(found, columns=columns)
 
 
 def _pooled(variances: pd.Series, freedom: pd.Series) -> tuple[float, int]:

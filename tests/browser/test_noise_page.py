@@ -42,11 +42,16 @@ def write_results(made, folder):
     keep, pixel = made["keep"].values, np.zeros((POINTS, 1, 1, 3), dtype=np.uint8)
     splits = images.Splits(pixel, made["label"].values, pixel[:10], np.arange(10))
     cifar10 = images.assemble("cifar10", splits, data.class_names("cifar10"), images.digests_of(splits))
-    chosen = {"network": keep, "recursive": keep & (rng.random(POINTS) < 0.95), "random": rng.permutation(keep)}
+    chosen = {
+        "default": keep & (rng.random(POINTS) < 0.5),
+        "network": keep,
+        "recursive": keep & (rng.random(POINTS) < 0.95),
+        "random": rng.permutation(keep),
+    }
     placed = {"coordinates": np.stack([made["x"], made["y"]], axis=1), "noise_until": made["noise_until"].values}
     parts = []
     for name, mask in chosen.items():
-        config = recipes.masks("paper")[name]
+        config = recipes.default_masks("paper")["network"] if name == "default" else recipes.masks("paper")[name]
         about = {**config.as_dict(), **KNOWN, "key": config.key}
         more = placed if name == "network" else {}
         parts.append(masks.keep_dataset(mask, cifar10, config.subset, about=about, **more))
