@@ -130,7 +130,7 @@ def noise_by_eps(curve: pd.DataFrame, radii: Mapping[str, float] | None = None, 
     rules = marks.mark_rule(color=REPORTED, strokeDash=[4, 3])
     names_of = marks.mark_text(align="left", dx=4, baseline="top", color=REPORTED).encode(text="name:N", y=alt.value(0))
     return alt.layer(lines.add_params(chosen), *([rules, names_of] if radii else [])).properties(
-        width=480, height=260, title=titled(title)
+        width=420, height=260, title=titled(title)
     )
 
 
@@ -173,7 +173,7 @@ def noise_by_parameter(table: pd.DataFrame, title: str = "") -> alt.FacetChart:
         ],
     )  # fmt: skip
     facet = alt.Facet("parameter:N", title=None, sort=parameters)
-    panels = points.properties(width=210, height=180).facet(facet=facet, columns=2)
+    panels = points.properties(width=190, height=180).facet(facet=facet, columns=2)
     return panels.resolve_scale(x="independent").properties(title=titled(title))
 
 
