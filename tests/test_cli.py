@@ -94,28 +94,30 @@ def test_a_mistyped_notebook_parameter_is_an_error_before_anything_runs(tmp_path
     assert not (tmp_path / "out.ipynb").exists()
 
 
-def test_publishing_merges_runs_into_the_results_and_refuses_demo_runs(tmp_path, monkeypatch):
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A folder that looks like the project's, and is the current one."""
     for folder in ("notebooks", "results"):
         (tmp_path / folder).mkdir()
     (tmp_path / "_toc.yml").write_text("format: jb-book\n")
     monkeypatch.chdir(tmp_path)
-    store = results.RunStore(tmp_path / "store")
+    return tmp_path
+
+
+def test_publishing_merges_runs_into_the_results_and_refuses_demo_runs(checkout):
+    store = results.RunStore(checkout / "store")
     store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18", seed=1))
     assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
     store.put(made_run((0.6,) * 5, data="cifar10", arch="resnet18", seed=2))
     assert "2 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
-    assert results.load(tmp_path / "results" / "batch-size.nc").sizes["run"] == 2
+    assert results.load(checkout / "results" / "batch-size.nc").sizes["run"] == 2
     store.put(made_run((0.6,) * 5, data="digits", seed=3))
     assert "demo runs" in dolb("publish", "batch-size", "--store", store.folder, code=2)
 
 
-def test_publishing_counts_the_runs_of_equal_updates_among_those_that_lack(tmp_path, monkeypatch):
-    for folder in ("notebooks", "results"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
-    monkeypatch.chdir(tmp_path)
+def test_publishing_counts_the_runs_of_equal_updates_among_those_that_lack(checkout):
     slug, sizes = "filtered-small-batch", {"full": 50_000, recipes.masks("paper")["network"].subset: 47_438}
-    store, plain = results.RunStore(tmp_path / "store"), recipes.configs(slug, "paper")
+    store, plain = results.RunStore(checkout / "store"), recipes.configs(slug, "paper")
     whole = recipes.configs(slug, "paper", kept=(47_438, 50_000))
     assert len(whole) > len(plain)
     for count, subset in enumerate(sizes, 1):
@@ -132,19 +134,15 @@ def test_publishing_an_empty_store_says_how_to_fill_it(tmp_path):
     assert "dolb sweep batch-size" in dolb("publish", "batch-size", "--store", tmp_path, code=2)
 
 
-def test_what_is_simulated_is_renewed_without_a_new_measurement(tmp_path, monkeypatch):
-    for folder in ("notebooks", "results"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
-    monkeypatch.chdir(tmp_path)
+def test_what_is_simulated_is_renewed_without_a_new_measurement(checkout):
     measured, old = (
         made_measurement(experiment="step-timeline", data="cifar10", repeat=repeat).assign(same_order=("run", [True]))
         for repeat in (0, 1)
     )
     old["source"] = ("run", ["simulated"])
-    results.save(results.merge([measured, old]), tmp_path / "results" / "step-timeline.nc")
-    said = dolb("publish", "step-timeline", "--store", tmp_path / "store")
-    ds = results.load(tmp_path / "results" / "step-timeline.nc")
+    results.save(results.merge([measured, old]), checkout / "results" / "step-timeline.nc")
+    said = dolb("publish", "step-timeline", "--store", checkout / "store")
+    ds = results.load(checkout / "results" / "step-timeline.nc")
     kept = ds.isel(run=(ds["source"] == "measured").to_numpy())
     assert kept["key"].values.tolist() == measured["key"].values.tolist()
     assert old["key"].item() not in ds["key"].values
@@ -152,33 +150,25 @@ def test_what_is_simulated_is_renewed_without_a_new_measurement(tmp_path, monkey
     assert f"{(ds['source'] == 'simulated').sum().item()} of them new" in said
 
 
-def test_publishing_from_another_machine_counts_what_is_new_and_says_what_is_left_out(tmp_path, monkeypatch):
-    for folder in ("notebooks", "results"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
-    monkeypatch.chdir(tmp_path)
-    store = results.RunStore(tmp_path / "store")
+def test_publishing_from_another_machine_counts_what_is_new_and_says_what_is_left_out(checkout):
+    store = results.RunStore(checkout / "store")
     made = {"experiment": "step-timeline", "data": "cifar10"}
     for repeat in range(3):
         store.put(made_measurement(device="old", repeat=repeat, **made).assign(same_order=("run", [True])))
     dolb("publish", "step-timeline", "--store", store.folder)
-    newer = results.RunStore(tmp_path / "newer")
+    newer = results.RunStore(checkout / "newer")
     newer.put(made_measurement(device="new", repeat=3, **made).assign(same_order=("run", [True])))
     with pytest.warns(UserWarning, match="left out: 3 on 'old'"):
         said = dolb("publish", "step-timeline", "--store", newer.folder)
     assert "1 of them new" in said  # though there are fewer runs than before
 
 
-def test_publishing_keeps_landscapes_whole(tmp_path, monkeypatch):
-    for folder in ("notebooks", "results"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
-    monkeypatch.chdir(tmp_path)
-    store = results.RunStore(tmp_path / "store")
+def test_publishing_keeps_landscapes_whole(checkout):
+    store = results.RunStore(checkout / "store")
     for seed in (0, 1):
         store.put(made_landscape(lambda over: 2.0, data="cifar10", arch="resnet18", seed=seed))
     assert "2 runs, 2 of them new" in dolb("publish", "loss-landscape", "--store", store.folder)
-    ds = results.load(tmp_path / "results" / "loss-landscape.nc")
+    ds = results.load(checkout / "results" / "loss-landscape.nc")
     assert ds["surface_loss"].sizes == {"run": 2, "loss_over": 3, "alpha": 5, "beta": 5}
     assert (ds["top_eigenvalue"] == 2).all()
 
@@ -374,12 +364,8 @@ def test_a_mask_that_a_sweep_cannot_take_is_a_clear_error(decided, tmp_path, slu
     assert expected in dolb("sweep", slug, *arguments, code=2)
 
 
-def test_runs_on_a_mask_of_ones_own_are_not_published(tmp_path, monkeypatch):
-    for folder in ("notebooks", "results"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
-    monkeypatch.chdir(tmp_path)
-    store = results.RunStore(tmp_path / "store")
+def test_runs_on_a_mask_of_ones_own_are_not_published(checkout):
+    store = results.RunStore(checkout / "store")
     for subset in ("full", "mine-0a1b2c3d"):
         store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18", subset=subset))
     assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)

@@ -20,12 +20,12 @@ from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import default_radius, filtered_large_batch, filtered_small_batch, of_the_study
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
-from dolb.recipes.study import data_of, extractor_rate, rate, rates_in_words, tuned
+from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned
 from dolb.recipes.tuning import tuning
 
 __all__ = [
     "BATCH_SIZES",
-    "DISTRIBUTED_FROM",
+    "DISTRIBUTED_FROM", "FORMER_RATE",
     "RECIPES",
     "SCALES",
     "WORKERS",
