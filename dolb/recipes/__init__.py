@@ -21,7 +21,7 @@ from dolb.recipes.filtered import default_radius, filtered_large_batch, filtered
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned
-from dolb.recipes.tuning import tuning
+from dolb.recipes.tuning import extractor_tuning, tuning
 
 __all__ = [
     "BATCH_SIZES",
@@ -37,6 +37,7 @@ __all__ = [
     "default_radius",
     "even_batches",
     "extractor_rate",
+    "extractor_tuning",
     "features",
     "fidelity",
     "filtered_large_batch",
@@ -67,6 +68,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "features": features,
     "noise": noise,
     "tuning": tuning,
+    "extractor-tuning": extractor_tuning,
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
     "default-radius": default_radius,

@@ -14,11 +14,12 @@ SHARE = 0.0512  # of CIFAR-10 that the study removes by its first extractor, in 
 
 
 def _extractor(scale: str, arch: str, seed: int) -> RunConfig:
-    """Return the run that trains an extractor: at the smaller of the tuned batch sizes, and a rate at which it is good.
+    """Return the run that trains an extractor: at the batch size and rate that ``extractor_tuning`` found good.
 
     The rates of the other runs were taken so that they come near the paper's accuracies, which are lower.
     """
-    return replace(_weaker(scale, arch, seed), lr=STUDIES[scale].extractor_rate)
+    study = STUDIES[scale]
+    return replace(_weaker(scale, arch, seed), batch_size=study.extractor_batch_size, lr=study.extractor_rate)
 
 
 def _weaker(scale: str, arch: str, seed: int) -> RunConfig:

@@ -24,7 +24,8 @@ class _Study:
     extractors: tuple[str, ...]  # the first makes the masks that runs are trained on
     trained: str  # the network that is trained on what is kept
     tuned: tuple[tuple[int, float], tuple[int, float]]  # batch size and rate, on full data
-    extractor_rate: float  # at the smaller of these: the largest of the best, since deeper networks learn more slowly
+    extractor_batch_size: int  # near the smaller of these; without a small rest, which costs the deepest networks much
+    extractor_rate: float  # by `extractor_tuning`
     weight_decay: float
     epochs: int
     milestones: tuple[float, float]
@@ -48,16 +49,16 @@ STUDIES = {
     "paper": _Study(
         data="cifar10", examples=50_000, precision="bf16", trained="resnet18",
         extractors=("resnet101", "resnet18", "resnet34", "resnet50", "resnet152"), tuned=((256, 0.003), (6272, 0.05)),
-        extractor_rate=0.03, weight_decay=0.005, epochs=50,
-        milestones=(30, 45), warmup_epochs=5, filter="dbscan", iterations=500, train_seeds=(0, 1), map_seeds=(0, 1, 2),
+        extractor_batch_size=250, extractor_rate=0.03, weight_decay=0.005, epochs=50, milestones=(30, 45),
+        warmup_epochs=5, filter="dbscan", iterations=500, train_seeds=(0, 1), map_seeds=(0, 1, 2),
         perplexities=(10.0, 50.0, 100.0), placed=SLOWER,
         min_samples=(2, 3, 10), el2n=(5, 10), folds=4, pretrained=True,
     ),
     # On a map of 1,437 points almost every one is alone within the library's default radius, so the knee it is.
     "demo": _Study(
         data="digits", examples=1_437, precision="fp32", extractors=("smallnet-8", "smallnet-4"), trained="smallnet-4",
-        tuned=((64, 0.2), (1024, 0.8)), extractor_rate=0.2, weight_decay=0.0005, epochs=6, milestones=(3, 5),
-        warmup_epochs=1,
+        tuned=((64, 0.2), (1024, 0.8)), extractor_batch_size=64, extractor_rate=0.2, weight_decay=0.0005, epochs=6,
+        milestones=(3, 5), warmup_epochs=1,
         filter="knee", iterations=150, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,),
         placed=((50.0, "random", 150),), min_samples=(10,), el2n=(2, 3), folds=3, pretrained=False,
     ),

@@ -1,4 +1,4 @@
-"""How the recipe of the experiments on filtering was tuned: on full data alone, at two batch sizes, by rate."""
+"""How the recipes of the experiments on filtering were tuned, on full data alone: those of runs and of extractors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ RATES: dict[str, dict[int, tuple[float, ...]]] = {
     "demo": {64: (0.05, 0.2), 1024: (0.2, 0.8)},
 }
 SEEDS = {"paper": (0, 1), "demo": (0,)}
+# A batch that divides the images leaves no small rest at the end of an epoch; at one rate also one that does not.
+EXTRACTOR_RATES: dict[str, dict[int, tuple[float, ...]]] = {
+    "paper": {250: (0.01, 0.03, 0.1), 256: (0.03,)},
+    "demo": {64: (0.05, 0.2)},
+}
 
 
 def tuning(
@@ -39,3 +44,15 @@ def tuning(
         for lr in lrs or rates
         for seed in seeds or SEEDS[scale]
     ]  # fmt: skip
+
+
+def extractor_tuning(
+    scale: str, *, lrs: Sequence[float] | None = None, seeds: Sequence[int] | None = None, epochs: int | None = None
+) -> list[RunConfig]:
+    """Runs of the first extractor by rate, at a batch size without a rest, and at one with."""
+    return [
+        tuned_run(scale, "extractor-tuning", STUDIES[scale].extractors[0], size, epochs=epochs, lr=lr, seed=seed)
+        for size, rates in EXTRACTOR_RATES[scale].items()
+        for lr in lrs or rates
+        for seed in seeds or (0,)
+    ]
