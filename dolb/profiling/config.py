@@ -89,7 +89,7 @@ class ScalingConfig(Keyed):
         """What measurements must have in common to be made one after another by the same processes."""
         horovods = (self.fusion_threshold_mb, self.cycle_time_ms) if self.library == "horovod" else ()
         apart = self.key if self.trace_steps else ""  # traces have a folder of their own
-        where = (self.device_kind, self.hosts, self.link_mbit, self.pinned)
+        where = (self.device_kind, self.hosts, self.pinned)  # the rate of links can be changed in between
         return self.library, self.ranks, *where, *horovods, apart
 
     @property

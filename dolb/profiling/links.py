@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import IO
@@ -108,8 +108,7 @@ def hosts(count: int, link_mbit: float = math.inf) -> Iterator[Hosts]:
     """
     if not 2 <= count <= MOST_HOSTS:
         raise ValueError(f"{count} hosts cannot be joined by links; accepted: 2 to {MOST_HOSTS}")
-    if not link_mbit > 0:
-        raise ValueError(f"link_mbit must be positive, got {link_mbit:g}; infinite is not limited")
+    _refuse_rate(link_mbit)
     remove_leftovers()
     stem = f"{PREFIX}-{os.getpid()}-{_started(os.getpid())}-{next(_NUMBERS)}"
     made = Hosts(
@@ -137,16 +136,47 @@ def _make(made: Hosts) -> None:
     _run("ip", "-n", made.switch, "link", "set", "bridge", "up")
     for number, (name, address) in enumerate(zip(made.names, made.addresses, strict=True)):
         _add(name, address)
-        port = f"port{number}"
+        port = _port(number)
         peer = ("peer", "name", port, "netns", made.switch)
         _run("ip", "-n", name, "link", "add", INTERFACE, "type", "veth", *peer)
         _run("ip", "-n", name, "address", "add", f"{address}/24", "dev", INTERFACE)
         _run("ip", "-n", name, "link", "set", INTERFACE, "up")
         _run("ip", "-n", made.switch, "link", "set", port, "master", "bridge", "up")
-        if math.isfinite(made.link_mbit):
-            bucket = token_bucket(made.link_mbit, len(made.names))
-            for namespace, interface in ((name, INTERFACE), (made.switch, port)):
-                _run("tc", "-n", namespace, "qdisc", "add", "dev", interface, "root", "tbf", *bucket)
+    if math.isfinite(made.link_mbit):
+        _hold(made)
+
+
+def limit(made: Hosts, link_mbit: float) -> Hosts:
+    """Hold the links to another rate from now on, and return the hosts as they are then."""
+    _refuse_rate(link_mbit)
+    held, made = math.isfinite(made.link_mbit), replace(made, link_mbit=link_mbit)
+    if math.isfinite(link_mbit):
+        _hold(made)
+    elif held:
+        for namespace, interface in _ends(made):
+            _run("tc", "-n", namespace, "qdisc", "delete", "dev", interface, "root")
+    return made
+
+
+def _refuse_rate(link_mbit: float) -> None:
+    if not link_mbit > 0:
+        raise ValueError(f"link_mbit must be positive, got {link_mbit:g}; infinite is not limited")
+
+
+def _hold(made: Hosts) -> None:
+    bucket = token_bucket(made.link_mbit, len(made.names))
+    for namespace, interface in _ends(made):
+        _run("tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf", *bucket)
+
+
+def _ends(made: Hosts) -> list[tuple[str, str]]:
+    """Return namespace and interface of both ends of every link."""
+    hosts_ends = [(name, INTERFACE) for name in made.names]
+    return hosts_ends + [(made.switch, _port(number)) for number in range(len(made.names))]
+
+
+def _port(number: int) -> str:
+    return f"port{number}"
 
 
 def token_bucket(link_mbit: float, count: int) -> list[str]:

@@ -48,6 +48,7 @@ CLOCK_BARRIERS = 5  # before the traced steps, and after
 ALONE_WARMUP_STEPS = 1
 POLL_SECONDS = 0.02
 READY, EXIT, ALONE = "rank-{}.ready", "rank-{}.exit", "alone-{}.json"  # the second is the keeper's
+GO = "go-{}"  # from outside: the links have the rate of that measurement
 
 
 class Library(Protocol):
@@ -78,13 +79,17 @@ class Ddp:
     def distribute(
         self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, Any]:
-        """Wrap the network; given no size of its own, DDP makes its first bucket a small one."""
+        """Wrap the network; given no size of its own, DDP makes its first bucket a small one.
+
+        Every rank has made the same weights, so DDP need not send them, as Horovod does not.
+        """
         size = None if config.bucket_mb == TORCH_DEFAULT_BUCKET_MB else config.bucket_mb
         wrapped = nn.parallel.DistributedDataParallel(
             network,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
             bucket_cap_mb=size,
             broadcast_buffers=False,
+            init_sync=False,
         )
         return wrapped, optimizer
 
@@ -210,6 +215,8 @@ def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
             _wait_for(folder, [ALONE.format("before")])
     library = LIBRARY[configs[0].library](configs[0], device)
     for number, config in enumerate(configs):
+        if config.hosts > 1:
+            _wait_for(folder, [GO.format(number)])
         found = train(config, library, device, folder, me)
         write_whole(folder / f"rank-{me}-{number}.json", json.dumps(found))
         gc.collect()
@@ -221,7 +228,7 @@ def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
 
 
 def _wait_for(folder: Path, names: Sequence[str]) -> None:
-    """Return once other ranks have left these files; who waits for one that died is ended from outside."""
+    """Return once these files are there; who waits for a rank that died is ended from outside."""
     while not all((folder / name).exists() for name in names):
         time.sleep(POLL_SECONDS)
 

@@ -33,7 +33,7 @@ import xarray as xr
 from dolb import results
 from dolb.profiling import cores, links, supervise
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.worker import ALONE, alone_name
+from dolb.profiling.worker import ALONE, GO, alone_name
 
 MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
 POLL_SECONDS = 0.05
@@ -157,7 +157,9 @@ def measure_together(
     first, mark = configs[0], secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
         busy = cores.busy_threads()
-        place, speed = stack.enter_context(_joined(first)) if first.hosts > 1 else (place or Place(), None)
+        joined = stack.enter_context(_joined(first)) if first.hosts > 1 else None
+        place = joined.place if joined else place or Place()
+        speeds: list[links.Speed | None] = []
         if first.pinned:
             place = replace(place, threads=cores.hardware_threads()[: first.ranks])
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
@@ -175,21 +177,39 @@ def measure_together(
         stack.callback(_end_all, mark, launcher)
         at_once = not any(config.alone_steps for config in configs)
         for number, config in enumerate(configs):
+            speeds.append(joined.hold(config.link_mbit) if joined else None)  # nobody trains meanwhile
+            (kept / GO.format(number)).touch()
             last = number == len(configs) - 1
             _wait(launcher, config, kept, timeout, None if last else number)
             if at_once:
-                yield _row(config, kept, number, speed, busy)
+                yield _row(config, kept, number, speeds[number], busy)
         for number, config in enumerate(() if at_once else configs):
-            yield _row(config, kept, number, speed, busy)
+            yield _row(config, kept, number, speeds[number], busy)
+
+
+class _Joined:
+    """Hosts of measurements: where on them ranks run, and links that are held to one rate after another."""
+
+    def __init__(self, made: links.Hosts, config: ScalingConfig):
+        each = config.ranks // config.hosts
+        within = [made.within(rank // each) for rank in range(config.ranks)]
+        self.place = Place(links.INTERFACE, made.switch_address, within, made.within_switch())
+        self._made, self._known = made, {config.link_mbit: links.measure(made)}
+
+    def hold(self, link_mbit: float) -> links.Speed:
+        """Hold the links to a rate, and return what they do at it, measured once."""
+        if link_mbit != self._made.link_mbit:
+            self._made = links.limit(self._made, link_mbit)
+        if link_mbit not in self._known:
+            self._known[link_mbit] = links.measure(self._made)
+        return self._known[link_mbit]
 
 
 @contextlib.contextmanager
-def _joined(config: ScalingConfig) -> Iterator[tuple[Place, links.Speed]]:
-    """Make the hosts of a config, and say where on them ranks run and what their links do."""
+def _joined(config: ScalingConfig) -> Iterator[_Joined]:
+    """Make the hosts of a config, and measure their links."""
     with links.hosts(config.hosts, config.link_mbit) as made:
-        each = config.ranks // config.hosts
-        within = [made.within(rank // each) for rank in range(config.ranks)]
-        yield Place(links.INTERFACE, made.switch_address, within, made.within_switch()), links.measure(made)
+        yield _Joined(made, config)
 
 
 def check(

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,14 @@ def test_a_link_keeps_its_rate(machine):
 def test_a_link_without_a_limit_is_faster(machine):
     with links.hosts(2) as made:
         assert links.measure(made, seconds=0.3).mbit > 200
+
+
+def test_the_rate_of_links_can_be_changed_while_hosts_are_there(machine):
+    with links.hosts(2, 20.0) as made:
+        speeds = [links.measure(links.limit(made, rate), seconds=0.3).mbit for rate in (5.0, 20.0, math.inf, 5.0)]
+    assert all(speed < 1.2 * rate for speed, rate in zip(speeds, (5.0, 20.0, math.inf, 5.0), strict=True))
+    assert speeds[2] > 200
+    assert speeds[1] > 8
 
 
 def test_every_host_sees_the_others_and_not_the_machines_own_network(machine):
@@ -162,6 +171,24 @@ def test_a_row_says_how_many_hosts_there_were_and_what_their_links_did(trained, 
     assert row["link_mbit"].item() == MBIT
     assert row["achieved_mbit"].item() < MBIT
     assert row["link_latency_seconds"].item() > 0
+
+
+@LIBRARIES
+def test_one_launch_measures_over_links_of_several_rates(machine, request, library):
+    if library == "horovod":
+        request.getfixturevalue("horovod")
+    same = ScalingConfig(library=library, steps=3, **TINY)
+    rates = (MBIT, math.inf, 2 * MBIT)
+    rows = list(
+        workers.measure_together([replace(same, link_mbit=rate) for rate in rates], oversubscribe=True, timeout=120)
+    )
+    assert [row["link_mbit"].item() for row in rows] == list(rates)
+    at, unlimited, twice = (row["achieved_mbit"].item() for row in rows)
+    assert at < MBIT
+    assert at < twice < 2 * MBIT
+    assert unlimited > 200
+    assert rows[1]["step_seconds"].item() < rows[0]["step_seconds"].item()
+    assert namespaces() == []
 
 
 def test_nothing_of_a_measurement_is_left(trained):
