@@ -183,6 +183,12 @@ def test_gains_in_words_have_their_intervals(ds):
     assert "over full +2.00 (-0.48 to +4.48) at 100" in words
 
 
+def test_a_gain_of_one_seed_has_no_interval(ds):
+    words = study.gains_in_words(study.against_network(ds.isel(run=ds["seed"].values == 0)))
+    assert "(one seed) at 100" in words
+    assert "nan" not in words
+
+
 def test_a_set_of_ones_own_is_compared_too_and_comes_last(ds):
     own = [run("mine-0a1b2c3d", 0.75 + seed / 100, seed=seed) for seed in range(3)]
     table = study.against_network(results.merge([ds, *own]))

@@ -21,6 +21,13 @@ def test_every_rate_is_told_and_the_one_taken_named():
     assert "At batch 256, by rate: 0.1 70.0%, 0.2 80.0%; taken was 0.1, where 0.2 is the best of these." in told
 
 
+def test_the_rate_of_extractors_is_among_those_tried_at_their_batch():
+    for scale in ("demo", "paper"):
+        cells = {(run.batch_size, run.lr) for run in recipes.configs("extractor-tuning", scale)}
+        assert set(recipes.tuned_extractor(scale).items()) <= cells
+        assert recipes.extractor_rate(scale) in recipes.tuned_extractor(scale).values()
+
+
 def test_without_runs_it_says_so():
     assert "not among the published results" in tuning.in_words(None, {64: 0.1})
 

@@ -102,7 +102,7 @@ def accuracy_by_set(
     accuracy, what.
     """
     chosen, equal = alt.selection_point(fields=["set"], bind="legend"), _equal()
-    x = batch_size_axis(cells["batch_size"])
+    x = batch_size_axis(cells["batch_size"], apart=1.2)
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
     colour = set_colour(cells["set"])
     base = alt.Chart(cells).transform_filter("datum.equal === equal").encode(x=x, color=colour, opacity=picked(chosen))

@@ -21,10 +21,10 @@ _NUMBERS = re.compile(r"(\d+)")
 PERCENT = alt.Axis(format=".0%")
 
 
-def batch_size_axis(sizes: Iterable[int], field: str = "batch_size") -> alt.X:
-    """Return a logarithmic batch-size axis with a tick at every measured size."""
+def batch_size_axis(sizes: Iterable[int], field: str = "batch_size", apart: float = 1.5) -> alt.X:
+    """Return a logarithmic batch-size axis with a tick at every measured size; of those less ``apart`` at the last."""
     ticks = sorted({int(size) for size in sizes})
-    shown = [size for size in ticks if not any(size < other < size * 1.5 for other in ticks)]
+    shown = [size for size in ticks if not any(size < other < size * apart for other in ticks)]
     return alt.X(f"{field}:Q", title="global batch size").scale(type="log", base=2, nice=False, padding=12).axis(
         values=shown, format="d", labelAngle=-45, labelOverlap=False, grid=False
     )  # fmt: skip

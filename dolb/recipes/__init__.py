@@ -20,7 +20,7 @@ from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import default_radius, filtered_large_batch, filtered_small_batch, of_the_study
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
-from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned
+from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned, tuned_extractor
 from dolb.recipes.tuning import extractor_tuning, tuning
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "require_own",
     "step_timeline",
     "tuned",
+    "tuned_extractor",
     "tuning",
 ]  # fmt: skip
 

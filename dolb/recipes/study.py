@@ -84,9 +84,16 @@ def tuned(scale: str) -> dict[int, float]:
     return dict(STUDIES["demo" if scale == "demo" else "paper"].tuned)
 
 
+def tuned_extractor(scale: str) -> dict[int, float]:
+    """Return the rate at which the networks are trained whose features make the maps, by their batch size."""
+    study = STUDIES["demo" if scale == "demo" else "paper"]
+    return {study.extractor_batch_size: study.extractor_rate}
+
+
 def extractor_rate(scale: str) -> float:
     """Return the rate at which the networks are trained whose features make the maps."""
-    return STUDIES["demo" if scale == "demo" else "paper"].extractor_rate
+    (rate,) = tuned_extractor(scale).values()
+    return rate
 
 
 def rates_in_words(runs: Sequence[RunConfig]) -> str:

@@ -6,7 +6,7 @@ has it, and at equal updates, by the runs whose updates come nearest to those on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,8 +149,7 @@ def gains_in_words(gains: pd.DataFrame) -> str:
     for other in in_order(gains["other"]):
         rows = gains[gains["other"] == other]
         listed = "; ".join(
-            f"{100 * row['difference']:+.2f} ({100 * row['low']:+.2f} to {100 * row['high']:+.2f}) at "
-            f"{row['batch_size']:,}"
+            f"{100 * row['difference']:+.2f} ({_interval(row)}) at {row['batch_size']:,}"
             for row in rows.to_dict("records")
         )
         told.append(f"over {other} {listed}")
@@ -164,6 +163,10 @@ def gains_in_words(gains: pd.DataFrame) -> str:
     holds = f"these are told apart from chance: {named}" if named else "none of these is told apart from chance"
     after = f"After Holm's correction for all {gains['tests'].iloc[0]} tests with these sets {holds}."
     return "Points of accuracy gained " + ". And ".join(told) + f". {after}"
+
+
+def _interval(row: Mapping[Hashable, Any]) -> str:
+    return "one seed" if np.isnan(row["low"]) else f"{100 * row['low']:+.2f} to {100 * row['high']:+.2f}"
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
