@@ -236,13 +236,16 @@ class _Workshop(Stages):
         evidence, spent = self._evidence(config)
         begun = time.perf_counter()
         score = baselines.SCORES[config.filter](evidence, self.data.train_labels)
-        return score, {**spent, "score_seconds": time.perf_counter() - begun}
+        return score, {**spent, "score_seconds": spent.get("score_seconds", 0.0) + time.perf_counter() - begun}
 
     def _evidence(self, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
         """Return what a score is computed from, and the seconds that it took."""
         if config.filter == "neighbours":
-            features, seconds = self._extract(config, "train")
-            return features, {"feature_seconds": seconds}
+            found = self._components(config)  # distances among them are those that the score takes of features
+            return found["train"], {
+                "feature_seconds": float(found["feature_seconds"]),
+                "score_seconds": float(found["seconds"]),
+            }
         run = self.networks[config.trained_by]
         if config.filter == "el2n":
             runs = [replace(run, seed=run.seed + k) for k in range(config.networks)]

@@ -83,8 +83,8 @@ class Stages:
     def _ready(self, config: FilterConfig) -> bool:
         """Return whether the store has what the map or mask needs of its network."""
         folder = self.folder / config.trained_by
-        placed = config.filter != "neighbours" and self._components_path(config).is_file()
-        return (folder / "run.nc").is_file() and (placed or (folder / "weights.pt").is_file())
+        known = self._components_path(config).is_file() or (folder / "weights.pt").is_file()
+        return (folder / "run.nc").is_file() and known
 
     def _map(self, config: FilterConfig) -> dict[str, np.ndarray]:
         """Return the map of the training set, with the test set on it where the map alone is asked for.

@@ -10,6 +10,7 @@ import pytest
 
 from dolb import data, pipeline, results
 from dolb.filtering import baselines, masks, noise
+from dolb.filtering import features as extraction
 from dolb.filtering.config import FilterConfig
 from dolb.summary import noise as study
 from dolb.training import device
@@ -167,13 +168,27 @@ def test_another_map_needs_the_components_and_not_the_weights(made, store, tmp_p
     assert not list(moved.rglob("weights.pt"))
 
 
-def test_features_need_the_weights_so_a_network_without_them_is_trained_again(made, store, tmp_path):
-    moved = shutil.copytree(store, tmp_path / "moved", ignore=shutil.ignore_patterns("weights.pt"))
+def test_neighbours_need_the_components_and_without_them_a_network_is_trained_again(made, store, tmp_path):
     outliers = next(one for one in OTHERS if one.filter == "neighbours")
-    (moved / f"{outliers.key}.nc").unlink()
-    again = make([MASK, outliers], moved)["keep"].values
-    assert np.array_equal(again[1], made["keep"].values[1 + OTHERS.index(outliers)])
-    assert list(moved.rglob("weights.pt"))
+    kept = made["keep"].values[1 + OTHERS.index(outliers)]
+    for lacking in (("weights.pt",), ("weights.pt", "components-*")):
+        moved = shutil.copytree(store, tmp_path / str(len(lacking)), ignore=shutil.ignore_patterns(*lacking))
+        (moved / f"{outliers.key}.nc").unlink()
+        assert np.array_equal(make([MASK, outliers], moved)["keep"].values[1], kept)
+        assert bool(list(moved.rglob("weights.pt"))) == ("components-*" in lacking)
+
+
+def test_neighbours_of_components_are_those_of_features(made, store):
+    """The first principal components of features hold the distances that the score takes of features."""
+    digits, outliers = data.load("digits"), next(one for one in OTHERS if one.filter == "neighbours")
+    network = extraction.load_network(
+        outliers.arch, digits.num_classes, next(store.rglob(f"{outliers.trained_by}/weights.pt")), digits.channels
+    )
+    features = extraction.extract(network, outliers.arch, digits.train_images, digits.mean, digits.std, device="cpu")
+    of_features = baselines.neighbour_outliers(features, digits.train_labels)
+    components = np.load(next(store.rglob(f"components-{outliers.trained_by}.npz")))["train"]
+    of_components = baselines.neighbour_outliers(components, digits.train_labels)
+    np.testing.assert_allclose(of_components, of_features, rtol=1e-3, atol=1e-4)
 
 
 def test_a_map_alone_has_training_and_test_set(store):
