@@ -162,8 +162,8 @@ def _as_good_below(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, st
 
 def _large_beats_random(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     least = min(_reported_gains(claims, "random").values())
-    where, needed = "reported at small batches, the least, as there is none here", claims["G11"].setting["batch_size"]
-    return _every_size(ds, "random", lambda size: least, where, needed=needed)
+    where = "reported at small batches (the least of them, as there is no number for large ones)"
+    return _every_size(ds, "random", lambda size: least, where, needed=claims["G11"].setting["batch_size"])
 
 
 def _every_size(
