@@ -8,7 +8,7 @@ from test_summary_noise import EXAMPLES, made_mask, without
 
 from dolb import claims, results
 
-SIZES = (256, 4096, 6272, 10368)
+SIZES = (2048, 4096, 6272, 10368)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,24 @@ def test_a_size_with_one_seed_is_left_open(every_claim):
     assert "lack at batch 10,368" in found.ours
 
 
-def test_a_difference_that_is_clear_and_small_leaves_sets_alike(every_claim):
+def test_a_difference_that_is_clear_lies_outside_the_error_bars_however_small(every_claim):
     ds = large(lambda size: 0.004)  # less than half of 77.5 less 75.2 points
-    assert verdict("G13", every_claim, ds).outcome == "replicated"
+    assert verdict("G13", every_claim, ds).outcome == "not replicated"
+
+
+def test_sizes_more_than_a_doubling_apart_leave_a_claim_about_all_sizes_open(every_claim):
+    ds = large(lambda size: 0.02 if size > 6000 else 0.0)
+    lacking = ds.isel(run=(ds["batch_size"] != 4096).to_numpy().nonzero()[0])
+    for name in ("G13", "G14"):
+        found = verdict(name, every_claim, lacking)
+        assert found.outcome == "mixed"
+        assert "lack at batch 4,096" in found.ours
+
+
+def test_a_gain_that_is_clear_and_less_than_half_of_the_reported_one_is_mixed(every_claim):
+    found = verdict("G11", every_claim, large(lambda size: 0.004))  # of 2.3 points
+    assert found.outcome == "mixed"
+    assert "shows a smaller gain than the one reported" in found.reason
 
 
 def test_a_loss_at_every_large_batch_does_not(every_claim):

@@ -183,6 +183,38 @@ def test_gains_in_words_have_their_intervals(ds):
     assert "over full +2.00 (-0.48 to +4.48) at 100" in words
 
 
+def test_sizes_are_compared_together_by_each_seeds_mean_over_them(ds):
+    other = [run(name, 0.9, batch_size=50, seed=seed) for seed in range(3) for name in ("full", "network-a-1")]
+    table = study.together(results.merge([ds, *other]), border=50).query("equal == 'epochs' and other == 'full'")
+    row = table[table["one"] == "network"].iloc[0]
+    # Network filtered less full data: 2, 1 and 3 points at batch 100, and none at 50.
+    assert row["difference"] == pytest.approx(0.01)
+    assert row["n"] == 3
+    told = study.together_in_words(study.together(ds, border=100))
+    assert "At equal epochs network less random +4.00 (" in told  # 3, 3 and 6 points
+    assert "At equal updates" in told
+
+
+def test_a_gain_over_full_data_that_is_told_apart_comes_with_what_random_data_gain(ds):
+    table = study.against_network(ds).query("equal == 'epochs'").assign(p_holm=0.001)
+    # Random less full data: -1, -2 and -3 points.
+    assert "; random data gain -2.00 there)" in study.gains_in_words(table)
+
+
+def test_as_many_updates_may_take_other_numbers_of_images(ds):
+    # Ten epochs of 800 are as many images as eight of 1,000; with a stretch to nine epochs they would not be.
+    assert study.images_in_words(ds) == "none"
+    sizes = [run(name, 0.8, batch_size=700, epochs=8) for name in ("full", "network-a-1")]
+    # Two updates an epoch on either set, of 1,000 and of 800 images.
+    assert study.images_in_words(results.merge(sizes)) == "-20% at 700"
+
+
+def test_without_full_data_the_other_sets_are_compared_all_the_same(ds):
+    some = study.narrow(ds, ["network", "random"])
+    assert set(study.against_network(some)["other"]) == {"random"}
+    assert study.gains_in_words(study.against_network(study.narrow(ds, ["full"]))) == "Nothing can be compared yet."
+
+
 def test_a_gain_of_one_seed_has_no_interval(ds):
     words = study.gains_in_words(study.against_network(ds.isel(run=ds["seed"].values == 0)))
     assert "(one seed) at 100" in words

@@ -86,7 +86,8 @@ def test_where_a_value_is_not_positive_a_ratio_tells_nothing():
     table = study.values(results.merge(parts))
     row = study.ratios(table).query("reading == 'full' and measure == 'hessian_trace'").iloc[0]
     assert np.isnan(row["low"])
-    assert "no interval" in study.in_words(row.to_dict())
+    assert np.isnan(row["ratio"])
+    assert "not known" in study.in_words(row.to_dict())
     cell = study.cells(table).query("reading == 'full' and measure == 'hessian_trace' and set == 'network'").iloc[0]
     assert np.isnan(cell["value"])
 

@@ -66,6 +66,14 @@ def beyond(low: float, high: float, least: float) -> bool | None:
     return True if low > 0 else False if high < least else None
 
 
+def reaches(low: float, high: float, least: float) -> bool | None:
+    """Return what ``beyond`` does, but of an effect above zero that is smaller than ``least`` neither (None).
+
+    It is an effect, and it is not the one reported.
+    """
+    return None if low > 0 and high < least else beyond(low, high, least)
+
+
 def agrees(reported: float, low: float, high: float, most: float) -> bool | None:
     """Return whether a reported value lies in an interval of ours (True) or not (False).
 

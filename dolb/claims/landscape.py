@@ -24,10 +24,13 @@ _READINGS = ("own", "full")
 
 
 def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
-    table = study.ratios(study.values(ds))
+    values = study.values(ds)
+    table = study.ratios(values)
     table = table[table["measure"].isin(list(study.NORMALIZED)) & table["reading"].isin(_READINGS) & (table["n"] > 1)]
     if len(set(table["other"])) < 2:
         return "not yet measured", "", "Two seeds on full, network filtered and random data at one batch are the least."
+    # At every batch size, of which there are a small and a large one, with both other sets, in both readings.
+    needed = max(2, values["batch_size"].nunique()) * len(set(table["other"])) * len(_READINGS)
     told, every = [], []
     for reading in _READINGS:
         rows = table[table["reading"] == reading]
@@ -47,10 +50,12 @@ def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, st
         f"The {study.NORMALIZED[PRIMARY]} decides; {others} are told beside it. A comparison is at one batch size, "
         "with full or with random data: the ratio over networks of one seed, with Student's interval of its logarithm "
         "over seeds. It says smoother if the interval lies below one, and not if the interval lies above "
-        f"{1 - LEAST:g}, {LEAST:.0%} less, and is not all below one; one that holds both is too wide to tell. The "
+        f"{1 - LEAST:g}, {LEAST:.0%} less, and is not all below one; one that holds both is too wide to tell, and so "
+        "is what lacks of a small and a large batch, two seeds each. The "
         "claim is replicated if every comparison says smoother, and not replicated if none does and most say "
         "that it is not."
     )
+    every += [None] * (needed - len(every))
     refuted = True not in every and 2 * every.count(False) > len(every)
     return "not replicated" if refuted else outcome(*every), " ".join(told), reason
 

@@ -19,6 +19,7 @@ from dolb import results, summary
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
 MAIN = ("full", "network", "random")
+MANY_MORE = 0.02  # images, at equal updates: a share that is told
 ORDER = (*MAIN, "recursive", "grid", "neighbours", "el2n", "forgetting", "confident")
 
 
@@ -39,7 +40,8 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
     if len(mixed := masks[masks.str.len() > 1]):
         raise ValueError(f"one set has runs by several masks: {', '.join(mixed.iloc[0])}; keep those of one")
     full = frame[frame["set"] == "full"]
-    wanted = frame["batch_size"].map(full.groupby("batch_size")[equal].min())
+    # Without runs on all data those of the fewest epochs are the study's.
+    wanted = frame["batch_size"].map((full if len(full) else frame).groupby("batch_size")[equal].min())
     frame["off"] = (frame[equal] - wanted).abs()
     if equal == "epochs":
         return frame[frame["off"] == 0].reset_index(drop=True)
@@ -157,7 +159,9 @@ def gains_in_words(gains: pd.DataFrame) -> str:
         return "Nothing can be compared yet."
     sure = gains[gains["p_holm"] < 1 - summary.CONFIDENCE]
     named = "; ".join(
-        f"{row['difference'] * 100:+.2f} over {row['other']} at {row['batch_size']:,} (p = {row['p_holm']:.2g})"
+        f"{row['difference'] * 100:+.2f} over {row['other']} at {row['batch_size']:,} (p = {row['p_holm']:.2g}"
+        + (f"; random data gain {row['random'] * 100:+.2f} there" if np.isfinite(row["random"]) else "")
+        + ")"
         for row in sure.to_dict("records")
     )
     holds = f"these are told apart from chance: {named}" if named else "none of these is told apart from chance"
@@ -236,6 +240,7 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
 
     ``p_holm`` is ``p`` after Holm's correction for all of these tests together, and ``tests`` says how many they are.
     Where as many epochs make as many updates, both comparisons are of the same runs, and they count as one test.
+    ``random`` is what random data gain over that set at the same time, which is no merit of the filter; else NaN.
     """
     parts = []
     for equal in EQUAL:
@@ -243,12 +248,53 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
         for other in in_order(set(frame["set"]) - {"network"}):
             keys = frame[frame["set"].isin(("network", other))].groupby("batch_size")["key"].agg(frozenset)
             found = differences(frame, "network", other)
-            parts.append(found.assign(equal=equal, of=found["batch_size"].map(keys)))
-    table = pd.concat(parts, ignore_index=True)
+            random = differences(frame, "random", other).set_index("batch_size")["difference"]
+            beside = found["batch_size"].map(random).astype(float)
+            parts.append(found.assign(equal=equal, of=found["batch_size"].map(keys), random=beside))
+    none = differences(runs(ds).iloc[:0], "network", "network").assign(equal="", of=None)
+    table = pd.concat([none, *parts], ignore_index=True)
     once = table.drop_duplicates("of")
     corrected = dict(zip(once["of"], holm(once["p"].to_numpy(dtype=float)), strict=True))
     table = table.assign(p_holm=table["of"].map(corrected).astype(float), tests=int(once["p"].notna().sum()))
     return table.drop(columns="of")
+
+
+def together(ds: xr.Dataset, border: int) -> pd.DataFrame:
+    """Return how three pairs of sets differ over all batch sizes from ``border`` on, at equal epochs and updates.
+
+    Each seed's difference is its mean over these sizes, so that one test stands for them all.
+    """
+    parts = []
+    for equal in EQUAL:
+        frame = runs(ds, equal)
+        large = frame[frame["batch_size"] >= border]
+        for one, other in (("network", "random"), ("network", "full"), ("random", "full")):
+            parts.append(differences(large, one, other, ["weight_decay"]).assign(equal=equal))
+    return pd.concat(parts, ignore_index=True)
+
+
+def together_in_words(table: pd.DataFrame) -> str:
+    """Say what `together` found."""
+    told = []
+    for equal, rows in table[table["n"] > 1].groupby("equal", sort=True):
+        listed = "; ".join(
+            f"{row['one']} less {row['other']} {100 * row['difference']:+.2f} ({_interval(row)}, p = {row['p']:.2g})"
+            for row in rows.to_dict("records")
+        )
+        told.append(f"at equal {equal} {listed}")
+    return (
+        " ".join(f"{one[0].upper()}{one[1:]}." for one in told) if told else "Two seeds on two sets are not there yet."
+    )
+
+
+def images_in_words(ds: xr.Dataset) -> str:
+    """Say where as many updates as on full data take more, or fewer, images than these."""
+    frame = runs(ds, "updates").assign(images=lambda table: table["epochs"] * table["training_examples"])
+    full = frame[frame["set"] == "full"].groupby("batch_size")["images"].first()
+    other = frame[frame["set"] != "full"].groupby("batch_size")["images"].first()
+    share = (other / full - 1).dropna()
+    listed = ", ".join(f"{value:+.0%} at {size:,}" for size, value in share.items() if abs(value) >= MANY_MORE)
+    return listed or "none"
 
 
 def holm(p: np.ndarray) -> np.ndarray:

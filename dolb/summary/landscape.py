@@ -105,7 +105,7 @@ def ratios(table: pd.DataFrame, one: str = "network", others: Sequence[str] = ("
     """Return what ``one`` set has of each measure relative to the others, networks of one seed in pairs.
 
     ``ratio`` is the geometric mean over seeds, ``low`` and ``high`` its interval, ``p`` of the paired t-test of the
-    logarithms. Where a value is not positive the interval is NaN: the ratio tells nothing.
+    logarithms. Where a value is not positive all are NaN: there is no ratio.
     """
     parts = []
     for (reading, measure), group in table.groupby(["reading", "measure"], sort=False):
@@ -114,9 +114,10 @@ def ratios(table: pd.DataFrame, one: str = "network", others: Sequence[str] = ("
             logs = pair.assign(accuracy=_logs(pair["value"]))  # differences are taken of a column of that name
             found = filtered.differences(logs.fillna({"accuracy": 0.0}), one, other)
             odd = pair.loc[logs["accuracy"].isna(), "batch_size"]
-            found.loc[found["batch_size"].isin(odd), ["low", "high", "p"]] = np.nan
+            found.loc[found["batch_size"].isin(odd), ["difference", "low", "high", "p"]] = np.nan
             parts.append(found.assign(reading=str(reading), measure=str(measure)))
-    whole = pd.concat(parts, ignore_index=True)
+    empty = filtered.differences(pd.DataFrame(columns=[*_KNOWN, "accuracy"]), one, one)
+    whole = pd.concat([empty.assign(reading="", measure=""), *parts], ignore_index=True)
     for name in ("difference", "low", "high"):
         whole[name] = np.exp(whole[name].astype(float))
     columns = ["reading", "measure", "batch_size", "one", "other", "ratio", "low", "high", "p", "n"]
@@ -139,6 +140,8 @@ def ratios_in_words(table: pd.DataFrame, reading: str, measure: str = "normalize
 
 def in_words(row: dict) -> str:
     """Say a ratio with its interval."""
+    if not np.isfinite(row["ratio"]):
+        return "(a value is not positive) not known"
     if not np.isfinite(row["low"]):
         return f"{row['ratio']:.2f} (no interval)"
     return f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
