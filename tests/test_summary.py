@@ -106,3 +106,9 @@ def test_runs_made_for_tests_are_joined_as_they_are_merged(epochs):
     xr.testing.assert_identical(joined(runs), results.merge(runs))
     landscapes = [made_landscape(seed=seed) for seed in range(2)]
     xr.testing.assert_identical(joined(landscapes), results.merge(landscapes))
+
+
+def test_a_span_is_told_by_its_ends_or_as_one_value():
+    assert summary.span([2.04, 0.5, float("nan")]) == "0.5 to 2.0"
+    assert summary.span([3.0, 3.01]) == "3.0"
+    assert summary.span([]) == "not known"

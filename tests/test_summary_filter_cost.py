@@ -51,3 +51,9 @@ def test_a_mask_that_was_not_timed_is_left_out(ds):
     bare = ds.drop_vars(list(study.PARTS))
     assert study.costs(bare).empty
     assert study.costs_in_words(study.costs(bare)) == "What these masks cost was not recorded."
+
+
+def test_the_parts_of_one_mask_are_told_with_their_sum(ds):
+    told = study.parts_in_words(ds.isel(run=0))
+    assert told.startswith("training 100.0 s, features 10.0 s, map 40.0 s, choice 1.0 s: 151 seconds in all")
+    assert "not recorded" in study.parts_in_words(ds.isel(run=0).drop_vars(list(study.PARTS)))

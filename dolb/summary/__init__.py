@@ -154,3 +154,10 @@ def size_interval(draws: np.ndarray) -> tuple[int, int]:
 
 def _test_set_error(group: pd.DataFrame, accuracy: float) -> float:
     return float(np.sqrt(accuracy * (1 - accuracy) / group["test_examples"].iloc[0]))
+
+
+def span(values: Iterable[float]) -> str:
+    """Say from where to where values go, or the one that they are, to a tenth."""
+    finite = [value for value in values if np.isfinite(value)]
+    ends = (min(finite), max(finite)) if finite else ()
+    return " to ".join(dict.fromkeys(f"{value:.1f}" for value in ends)) or "not known"

@@ -54,3 +54,12 @@ def costs_in_words(table: pd.DataFrame) -> str:
         share = f", {training / total:.0%} of it training" if training else ""
         told.append(f"{method} {total:,.3g} s{share}")
     return f"Seconds of the device and its host for a mask: {'; '.join(told)}."
+
+
+def parts_in_words(one: xr.Dataset) -> str:
+    """Say what the parts of one mask took, and all of them together."""
+    seconds = {words: float(one[name]) for name, words in PARTS.items() if name in one}
+    if not seconds:
+        return "a time that was not recorded"
+    listed = ", ".join(f"{words} {value:.1f} s" for words, value in seconds.items() if value)
+    return f"{listed}: {sum(seconds.values()):.0f} seconds in all, each part on the machine that made it"

@@ -3,6 +3,7 @@
 import itertools
 import xml.etree.ElementTree as ET
 
+import nbformat
 import pytest
 
 from dolb.filtering import pipeline
@@ -41,3 +42,8 @@ def test_the_picture_has_a_text_alternative_and_no_colour_of_its_own():
     assert all(name in picture.find("{http://www.w3.org/2000/svg}title").text for name in NAMES)
     assert "#" not in text
     assert text in pipeline.show_pipeline().data
+
+
+def test_the_page_on_features_shows_the_picture(repo_root):
+    cells = nbformat.read(repo_root / "notebooks" / "02-features.ipynb", 4).cells
+    assert [cell for cell in cells if cell.cell_type == "code" and cell.source == "show_pipeline()"]
