@@ -127,6 +127,17 @@ def test_one_parameter_changes_at_a_time_and_the_mask_in_use_stands_among_them(d
     assert changed.loc["filter", "removed"] == pytest.approx(40 / EXAMPLES)
 
 
+def test_parameters_are_of_the_network_of_the_mask_in_use_whatever_was_published_first(ds):
+    used = made_mask(without(*range(3)), share=3 / EXAMPLES, filter="share")
+    others = (
+        made_mask(without(*range(7)), arch="resnet18"),
+        made_mask(without(3), filter="random", size_of=used["key"].item()),
+    )
+    table = study.by_parameter(results.merge([*others, used, ds]))
+    assert table.equals(study.by_parameter(results.merge([ds, used, *others])))
+    assert table.loc[table["first"], "removed"].to_numpy() == pytest.approx(20 / EXAMPLES)
+
+
 def test_a_map_that_is_made_otherwise_is_told_by_rate_start_and_iterations(ds):
     other = made_mask(without(*range(4)), map_rate=200.0, map_start="random", iterations=750)
     table = study.by_parameter(results.merge([ds, other]))
