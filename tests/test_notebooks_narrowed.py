@@ -35,3 +35,10 @@ def test_the_page_on_one_step_says_which_ranks_are_published_if_asked_for_others
     listed = ", ".join(str(ranks) for ranks in sorted({int(ranks) for ranks in measured}))
     with pytest.raises(publish.GateError, match=rf"no published run has ranks \[3\]; published: ranks {listed}$"):
         narrowed("12-step-timeline", ranks=[3])
+
+
+@pytest.mark.slow
+def test_the_page_on_large_batches_compares_two_sets_without_full_data(narrowed):
+    said = narrowed("05-filtered-large-batch", sets=["network", "random"], batch_sizes=[6272, 8192])
+    assert "network less random" in said
+    assert "network less full" not in said
