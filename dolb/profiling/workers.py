@@ -42,16 +42,8 @@ CLEANUP_SECONDS = 5.0  # all processes are gone this long after the first rank d
 LOG_LINES = 12
 # What launchers tell their ranks; of one that runs this process, ours must not hear.
 LAUNCHED = (
-    "HOROVOD_",
-    "TORCHELASTIC_",
-    "RANK",
-    "LOCAL_RANK",
-    "GROUP_",
-    "ROLE_",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_",
-)
+    "HOROVOD_", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "GROUP_", "ROLE_", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_",
+)  # fmt: skip
 
 
 class WorkerError(RuntimeError):
@@ -82,8 +74,11 @@ def slots(device_kind: str = "cpu") -> int:
     return torch.cuda.device_count() if device_kind == "cuda" else len(os.sched_getaffinity(0))
 
 
-def require_horovod() -> None:
-    """Raise a ``WorkerError`` unless Horovod is installed and was built for this torch."""
+def require_horovod(device_kind: str = "cpu") -> None:
+    """Raise a ``WorkerError`` unless Horovod is installed and was built for this torch, and for GPUs with NCCL.
+
+    Without NCCL it would take gradients of GPUs through the memory of their hosts, over Gloo, and say nothing.
+    """
     spec = importlib.util.find_spec("horovod")
     if spec is None or spec.origin is None:
         raise WorkerError("Horovod is not installed; `make horovod` builds it for this torch (some minutes, once)")
@@ -92,6 +87,9 @@ def require_horovod() -> None:
     if built != torch.__version__:
         both = f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}"
         raise WorkerError(f"{both}; `make horovod` builds it anew")
+    if device_kind == "cuda" and not importlib.import_module("horovod.torch").nccl_built():  # its metadata do not tell
+        how = "`HOROVOD_GPU_OPERATIONS=NCCL make horovod` builds it with NCCL (needs the CUDA toolkit)"
+        raise WorkerError(f"Horovod was built without NCCL, which device_kind 'cuda' needs; {how}")
 
 
 def measure(
@@ -128,8 +126,8 @@ def measure(
         If there are to be hosts and this machine does not let us make them, before anything is started, or if one of
         them dies or does not answer while links are measured.
     WorkerError
-        If a rank dies, time runs out, ranks end with different weights, or Horovod is not built. No process of the
-        measurement is left then, within ``CLEANUP_SECONDS``.
+        If a rank dies, time runs out, ranks end with different weights, or Horovod is not built, or for GPUs not with
+        NCCL. No process of the measurement is left then, within ``CLEANUP_SECONDS``.
     """
     how: dict[str, Any] = {"port": port, "oversubscribe": oversubscribe, "place": place, "folder": folder}
     (row,) = measure_together([config], timeout=timeout, **how)
@@ -234,7 +232,7 @@ def check(
     if place.within and len(place.within) != config.ranks:
         raise ValueError(f"within has {len(place.within)} commands for {config.ranks} ranks; accepted: one for each")
     if config.library == "horovod":
-        require_horovod()
+        require_horovod(config.device_kind)
         if port is not None:
             raise ValueError(f"port {port} cannot be asked for: horovodrun chooses its own; leave it out")
     elif port is not None and config.hosts == 1:
