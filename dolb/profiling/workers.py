@@ -71,7 +71,7 @@ class Place:
 
 def slots(device_kind: str = "cpu") -> int:
     """Return how many ranks this machine runs without sharing: cores that this process may use, or GPUs."""
-    return torch.cuda.device_count() if device_kind == "cuda" else len(os.sched_getaffinity(0))
+    return torch.cuda.device_count() if device_kind == "cuda" else cores.usable()
 
 
 def require_horovod(device_kind: str = "cpu") -> None:
