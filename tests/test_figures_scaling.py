@@ -55,6 +55,14 @@ def test_a_chart_is_drawn(charts, name):
     assert "<path" in vl_convert.vegalite_to_svg(charts[name].to_dict())
 
 
+def test_links_of_one_rate_are_drawn_without_a_line():
+    over_links = completed(made_linked(lambda *at: 90.0, rates=(100.0,)), small_simulation())
+    lines, cells = linked.curve(linked.judge(over_links)), study.linked(over_links)
+    assert "does not judge" in study.links_in_words(cells, linked.judge(over_links).points)
+    drawn = vl_convert.vegalite_to_svg(figures.by_bandwidth(cells, lines).to_dict())
+    assert "<path" in drawn
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_chart_answers_the_mouse(charts, name):
     spec = charts[name].to_dict()

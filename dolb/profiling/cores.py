@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -49,6 +50,29 @@ def hardware_threads() -> list[int]:
         order.append((seen.setdefault(core, 0), thread))
         seen[core] += 1
     return [thread for _, thread in sorted(order)]
+
+
+def usable() -> int:
+    """Return how many processes can compute at a time here without sharing: hardware threads, or fewer by a quota."""
+    return max(1, math.floor(min(len(os.sched_getaffinity(0)), quota())))
+
+
+def quota(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
+    """Return how many cores' worth of time the cgroups of this process have, in containers mostly; infinite: no limit.
+
+    The least of its own cgroup and of all around it counts. Of cgroups this is version 2, where they are one tree.
+    """
+    lines = membership.read_text().splitlines() if membership.is_file() else []
+    mine = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    around = [cgroups / mine, *(cgroups / mine).parents]
+    files = [folder / "cpu.max" for folder in around if folder.is_relative_to(cgroups)]
+    return min((in_cores(file.read_text()) for file in files if file.is_file()), default=math.inf)
+
+
+def in_cores(cpu_max: str) -> float:
+    """Return the cores that a cgroup's ``cpu.max`` allows: microseconds of computing, or ``max``, and of what time."""
+    allowed, period = cpu_max.split()
+    return math.inf if allowed == "max" else int(allowed) / int(period)
 
 
 def threads_per_core() -> int:

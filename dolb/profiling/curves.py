@@ -192,7 +192,8 @@ def _key(text: str) -> str:
 def named(measured: xr.Dataset) -> xr.Dataset:
     """Give measured runs the words that simulated rows have: library, network, and that nothing was switched off.
 
-    Peak memory is left out, as a simulated step has none.
+    On GPUs that is NCCL under either library: `workers` starts no Horovod there that was built without it. Peak memory
+    is left out, as a simulated step has none.
     """
     libraries, kinds = (measured[name].to_numpy().tolist() for name in ("library", "device_kind"))
     hosts = measured["hosts"].to_numpy()

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ _ITEM_BYTES = {
 _STEP = re.compile(r"(?:step |ProfilerStep#)(\d+)$")
 _RANK_IN_NAME = re.compile(r"(\d+)\.(?:pt\.trace\.)?json(?:\.gz)?$")
 _COPIES = ("MEMCPY", "INIT_FUSION_BUFFER", "ALLOCATE_OUTPUT")
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # what an event that is none may raise
 _COLLECTIVES = ("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER", "ADASUM")
 
 
@@ -33,8 +34,17 @@ class TraceError(ValueError):
     """A trace that cannot be read; the message names the file, and the offset where there is one."""
 
 
-def read_file(path: Path) -> tuple[pd.DataFrame, int, str]:
-    """Return a file's events, the unix time in microseconds that they count from, and what had to be repaired."""
+class File(NamedTuple):
+    """What a file holds: events, the unix time in microseconds that they count from, whose they are, what is cut."""
+
+    events: pd.DataFrame
+    base_us: int
+    whose: str
+    repaired: str = ""
+
+
+def read_file(path: Path) -> File:
+    """Read a trace of torch.profiler or a Horovod timeline, packed or not; what is damaged raises a ``TraceError``."""
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
@@ -47,7 +57,7 @@ def read_file(path: Path) -> tuple[pd.DataFrame, int, str]:
         raise TraceError(f"{path} is empty")
     if text.lstrip()[0] == "[":
         items, repaired = _parse_list(text, path)
-        return (*_horovod(items, path), repaired)
+        return File(*_horovod(items, path), "Horovod's timeline", repaired)
     try:
         whole = json.loads(text)
     except json.JSONDecodeError as error:
@@ -57,7 +67,7 @@ def read_file(path: Path) -> tuple[pd.DataFrame, int, str]:
         raise TraceError(
             f"{path} is no trace of torch.profiler (no list `traceEvents`), nor a Horovod timeline (a list)"
         )
-    return (*_torch(whole, path), "")
+    return _torch(whole, path)
 
 
 def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
@@ -85,14 +95,18 @@ def _parse_list(text: str, path: Path) -> tuple[list[dict[str, Any]], str]:
     return items, "" if position < len(text) else f"{path.name} lacks its closing bracket"
 
 
-def _torch(whole: dict[str, Any], path: Path) -> tuple[pd.DataFrame, int]:
+def _torch(whole: dict[str, Any], path: Path) -> File:
+    for number, event in enumerate(whole["traceEvents"]):
+        if not isinstance(event, dict):
+            raise TraceError(f"{path}: item {number} of `traceEvents` is {event!r:.60}, no event")
     spans = [e for e in whole["traceEvents"] if e.get("ph") == "X" and e.get("cat") != "Trace"]
     if not spans:
         raise TraceError(f"{path} holds no events")
-    found = _RANK_IN_NAME.search(path.name)
-    rank = whole.get("distributedInfo", {}).get("rank", int(found[1]) if found else None)
-    if rank is None:
-        raise TraceError(f"{path} does not say its rank; accepted: a name that ends with it, such as torch-0.json")
+    try:
+        rank = _torch_rank(whole, path)
+        base = _count(whole, "baseTimeNanoseconds", 0) // 1000
+    except ValueError as error:
+        raise TraceError(f"{path} is malformed: {error}") from error
     on_gpu = any(e.get("cat") == "kernel" for e in spans)
     rows: list[tuple[str, str, float, float, int]] = []
     operators: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)
@@ -100,23 +114,23 @@ def _torch(whole: dict[str, Any], path: Path) -> tuple[pd.DataFrame, int]:
     for number, event in enumerate(spans):
         try:
             kind, name = event.get("cat"), str(event["name"])
-            start, end = float(event["ts"]), float(event["ts"]) + float(event["dur"])
-        except (KeyError, TypeError, ValueError) as error:
+            start, end = _span(event)
+            where = (event.get("pid"), event.get("tid"))
+            if kind == "user_annotation" and (step := _STEP.match(name)):
+                rows.append(("step", f"step {step[1]}", start, end, 0))
+            elif kind == "user_annotation" and (name == BARRIER or name.endswith(":barrier")):
+                rows.append(("barrier", name, start, end, 0))
+            elif kind == "user_annotation" and name.startswith(("gloo:", "mpi:", "ucc:")):
+                collectives[where].append((start, end, name, _torch_bytes(event)))
+            elif kind == "kernel":
+                lane = "communication" if "nccl" in name.lower() else "compute"
+                rows.append((lane, name, start, end, _torch_bytes(event) if lane == "communication" else 0))
+            elif kind in ("gpu_memcpy", "gpu_memset"):
+                rows.append(("copy", name, start, end, _count(_args(event), "bytes", 0)))
+            elif kind == "cpu_op" and not name.startswith("c10d::"):
+                operators[where].append((start, end, name))
+        except _MALFORMED as error:
             raise TraceError(f"{path}: event {number} of {len(spans)} is malformed ({error!r})") from error
-        where = (event.get("pid"), event.get("tid"))
-        if kind == "user_annotation" and (step := _STEP.match(name)):
-            rows.append(("step", f"step {step[1]}", start, end, 0))
-        elif kind == "user_annotation" and (name == BARRIER or name.endswith(":barrier")):
-            rows.append(("barrier", name, start, end, 0))
-        elif kind == "user_annotation" and name.startswith(("gloo:", "mpi:", "ucc:")):
-            collectives[where].append((start, end, name, _torch_bytes(event)))
-        elif kind == "kernel":
-            lane = "communication" if "nccl" in name.lower() else "compute"
-            rows.append((lane, name, start, end, _torch_bytes(event) if lane == "communication" else 0))
-        elif kind in ("gpu_memcpy", "gpu_memset"):
-            rows.append(("copy", name, start, end, int(event.get("args", {}).get("bytes", 0))))
-        elif kind == "cpu_op" and not name.startswith("c10d::"):
-            operators[where].append((start, end, name))
     for of_thread in operators.values():
         latest = -math.inf
         for start, end, name in sorted(of_thread, key=lambda e: (e[0], -e[1])):
@@ -131,15 +145,53 @@ def _torch(whole: dict[str, Any], path: Path) -> tuple[pd.DataFrame, int]:
                 rows.append(("queue", name, start, latest, 0))
             rows.append(("communication", name, max(start, latest), end, size))
             latest = end
+    if not rows:
+        raise TraceError(f"{path} holds no step, operator, kernel or collective among its {len(spans)} events")
     table = pd.DataFrame(rows, columns=COLUMNS[1:])
-    table.insert(0, "rank", int(rank))
-    return table, int(whole.get("baseTimeNanoseconds", 0)) // 1000
+    table.insert(0, "rank", rank)
+    return File(table, base, f"torch's trace of rank {rank}")
+
+
+def _torch_rank(whole: dict[str, Any], path: Path) -> int:
+    """Return the rank that a trace names, or else its file."""
+    job = whole.get("distributedInfo", {})
+    if not isinstance(job, dict):
+        raise ValueError(f"distributedInfo is {job!r:.60}; accepted: an object with a rank, or none")
+    if "rank" in job:
+        return _count(job, "rank")
+    found = _RANK_IN_NAME.search(path.name)
+    if found is None:
+        raise TraceError(f"{path} does not say its rank; accepted: a name that ends with it, such as torch-0.json")
+    return int(found[1])
+
+
+def _span(event: dict[str, Any]) -> tuple[float, float]:
+    """Return when an event starts and ends."""
+    start, length = float(event["ts"]), float(event["dur"])
+    if not (math.isfinite(start + length) and length >= 0):
+        raise ValueError(f"it starts at {start:g} us and takes {length:g} us")
+    return start, start + length
+
+
+def _args(event: dict[str, Any]) -> dict[str, Any]:
+    args = event.get("args", {})
+    if not isinstance(args, dict):
+        raise ValueError(f"args is {args!r:.60}, not an object")
+    return args
+
+
+def _count(values: dict[str, Any], name: str, default: int | None = None) -> int:
+    """Return a whole number that is not negative; what else stands there is refused by its name."""
+    value = values.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is {value!r:.60}; accepted: a whole number from 0")
+    return value
 
 
 def _torch_bytes(event: dict[str, Any]) -> int:
-    args = event.get("args", {})
+    args = _args(event)
     if "In msg nelems" in args:  # NCCL's
-        return int(args["In msg nelems"]) * _ITEM_BYTES.get(args.get("dtype", ""), 0)
+        return _count(args, "In msg nelems") * _ITEM_BYTES.get(args.get("dtype", ""), 0)
     total = 0
     for dims, kind in zip(args.get("Input Dims", []), args.get("Input type", []), strict=False):
         if dims and all(isinstance(size, int) for size in dims):
@@ -155,16 +207,20 @@ def _horovod(items: list[dict[str, Any]], path: Path) -> tuple[pd.DataFrame, int
     open_events: dict[Any, list[tuple[str, float, int]]] = defaultdict(list)  # with the row to give bytes from
     for number, event in enumerate(items):
         try:
-            phase, process, args = event["ph"], event.get("pid"), event.get("args", {})
+            phase, process, args = event["ph"], event.get("pid"), _args(event)
             if phase == "M":
-                base = int(args.get("start_time_since_epoch_in_micros", base))
+                base = _count(args, "start_time_since_epoch_in_micros", base)
                 tensors[process] = args.get("name", tensors.get(process, ""))
                 continue
             time, tensor = float(event["ts"]), str(tensors.get(process, "")).removeprefix("allreduce.")
+            if not math.isfinite(time):
+                raise ValueError(f"its time is {time:g} us")
             if phase == "B":
                 open_events[process].append((str(event["name"]), time, len(rows)))
             elif phase == "E" and open_events[process]:  # a barrier's end has no beginning
                 name, start, first = open_events[process].pop()
+                if time < start:
+                    raise ValueError(f"{name} starts at {start:g} us and ends at {time:g} us")
                 size = _horovod_bytes(args)
                 if lane := _horovod_lane(name, outermost=not open_events[process]):
                     rows.append((0, lane, f"{name} {tensor}", start, time, 0))
@@ -177,7 +233,7 @@ def _horovod(items: list[dict[str, Any]], path: Path) -> tuple[pd.DataFrame, int
                 rows.append((int(event["name"]), "ready", tensor, time, time, 0))
             elif phase == "i":
                 rows.append((0, "cycle", str(event["name"]), time, time, 0))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _MALFORMED as error:
             raise TraceError(f"{path}: event {number} of {len(items)} is malformed ({error!r})") from error
     if not rows:
         raise TraceError(f"{path} holds no events")

@@ -1,7 +1,9 @@
 """The simulator over links whose latency and bandwidth were measured, judged by the training measured over them.
 
-Nothing of the links is fitted. What is fitted, for each network, number of hosts and library, is how much slower ranks
-compute side by side than one alone, on the fastest link measured; the slower links judge.
+Latency and bandwidth of a link are as plain TCP measured them. Fitted, for each network, number of hosts and library,
+is one factor on the time of compute, on the fastest link measured; the slower links judge. The factor is for ranks that
+compute side by side, slower than one alone, and probably holds the time that TCP takes of a rank's core as well: that
+part of the network is in the fit.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ COMPUTE = Range(0.5, 20.0, log=True)
 _GROUP = ["arch", "hosts", "library"]
 _ALONE = ["arch", "data", "batch_size_per_rank", "library"]
 _POINT = [*_ALONE, "bucket_mb", "fusion_threshold_mb", "cycle_time_ms", "ranks", "hosts", "link_mbit"]
+_JUDGED = ["used", "measured", "uncalibrated", "simulated", "error", "compute"]
+_CURVE = [*_GROUP, "achieved_mbit", "source", "step_seconds", "images_per_second", "efficiency"]
 _MEASURED = ["images_per_second", "achieved_mbit", "link_latency_seconds"]
 
 
@@ -61,32 +65,39 @@ def scenario(row: Row) -> Scenario:
 def judge(ds: xr.Dataset) -> Calibration:
     """Simulate every point over links: the fastest link of each group sets its compute time, the others judge.
 
-    The points of what is returned have ``compute``, the factor that was fitted.
+    A group is a network, a number of hosts and a library. All of its points are compared with one rank alone by the
+    geometric mean of what that did beside each link: it had few steps, and differs more from launch to launch than by
+    the link, which it does not use. A group of one rate alone would be fitted to itself, and is left out. The points
+    of what is returned have ``compute``, the factor that was fitted.
     """
     table = points(ds)
     if table.empty:
         raise ValueError("nothing was measured over links; `dolb sweep ddp-vs-horovod --part links` does, as root")
-    knobs, judged = {}, []
+    table = table[table.groupby(_GROUP)["link_mbit"].transform("nunique") > 1]
+    knobs: dict[str, float] = {}
+    judged: list[pd.DataFrame] = []
     for (arch, hosts, library), group in table.groupby(_GROUP, sort=True):
+        group = group.assign(images_per_second_alone=gmean(group["images_per_second_alone"]))
         fastest = (group["link_mbit"] == group["link_mbit"].max()).to_list()
         found = calibrate(group, scenario, {"compute": COMPUTE}, fit=fastest)
         knobs[f"compute, {arch} on {hosts} hosts, {library}"] = found.knobs["compute"]
         judged.append(found.points.assign(compute=found.knobs["compute"]))
-    return Calibration(knobs, pd.concat(judged, ignore_index=True))
+    nothing = pd.DataFrame(columns=[*table, *_JUDGED])
+    return Calibration(knobs, pd.concat(judged, ignore_index=True) if judged else nothing)
 
 
 def curve(found: Calibration, count: int = 40) -> pd.DataFrame:
     """Simulate both libraries at ``count`` bandwidths from the slowest link measured to the fastest.
 
     Rows have arch, hosts, library, achieved_mbit, step_seconds, images_per_second and efficiency, which is over one
-    rank as it was measured alone: the geometric mean of what it did beside each link.
+    rank as it was measured alone: the geometric mean of what it did beside each link. There are none where nothing was
+    fitted, as `judge` leaves it.
     """
     rows = []
     for (arch, hosts, library), group in found.points.groupby(_GROUP, sort=True):
         first = {str(name): value for name, value in group.iloc[0].items()}
         first["link_latency_seconds"] = group["link_latency_seconds"].median()
-        first["images_per_second_alone"] = alone = float(gmean(group["images_per_second_alone"]))
-        ranks = int(first["ranks"])
+        ranks, alone = int(first["ranks"]), float(first["images_per_second_alone"])
         for mbit in np.geomspace(group["achieved_mbit"].min(), group["achieved_mbit"].max(), count):
             step = simulate(turn(scenario(first | {"achieved_mbit": mbit}), {"compute": first["compute"]}), ranks)
             rows.append(
@@ -97,4 +108,4 @@ def curve(found: Calibration, count: int = 40) -> pd.DataFrame:
                     "efficiency": step.images_per_second / (ranks * alone),
                 }
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=_CURVE)

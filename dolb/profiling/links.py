@@ -17,15 +17,19 @@ import itertools
 import json
 import math
 import os
+import select
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import IO
+
+from dolb.profiling import transfer
 
 PREFIX = "dolb"
 INTERFACE = "eth0"  # of every host
@@ -36,6 +40,7 @@ FRAME_BYTES = 1514  # the longest packet of Ethernet, with its header
 # and lets so much through at once after a pause. Timers come back within tenths of this; a step takes many times this.
 FILL_SECONDS = 1e-3
 PROBE_SECONDS = 1.0
+TIMEOUT = 2 * transfer.TIMEOUT  # for a measurement: longer than a host waits for another, as it then says so
 _FILES = Path("/etc/netns")  # `ip netns exec NAME` shows what is in NAME's folder here in the place of /etc's
 _NUMBERS = itertools.count()
 
@@ -200,24 +205,48 @@ def _add(name: str, address: str = "") -> None:
         (_FILES / name / "hosts").write_text(f"127.0.0.1 localhost\n{address} {socket.gethostname()}\n")
 
 
-def measure(made: Hosts, seconds: float = PROBE_SECONDS) -> Speed:
-    """Measure the links by plain TCP, as a ring all-reduce uses them: every host sends to the next."""
+def measure(made: Hosts, seconds: float = PROBE_SECONDS, timeout: float = TIMEOUT) -> Speed:
+    """Measure the links by plain TCP, as a ring all-reduce uses them: every host sends to the next.
+
+    Raises
+    ------
+    LinkError
+        If a host dies, or some have not answered ``timeout`` seconds after the call; the message names them. Their
+        processes are gone then.
+    """
+    end = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         ring = [_part(stack, made, number, seconds) for number in range(len(made.names))]
-        for process in ring:
+        for number, process in enumerate(ring):
+            if not select.select([_pipe(process.stdout)], [], [], max(end - time.monotonic(), 0))[0]:
+                raise LinkError(f"{_named(made, number)} did not listen within {timeout:g} s")
             if not _pipe(process.stdout).readline():  # it listens, or has ended
-                raise LinkError(f"a host could not measure its link: {_pipe(process.stderr).read().strip()[-500:]}")
+                raise _ended(made, number, process.wait(), _pipe(process.stderr).read())
         for process in ring:
-            _pipe(process.stdin).write("go\n")
-            _pipe(process.stdin).flush()
-        said = []
-        for process in ring:
-            out, errors = process.communicate()
-            if process.returncode:
-                raise LinkError(f"a host could not measure its link: {errors.strip()[-500:]}")
-            said.append(json.loads(out))
+            with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the end of the ring tells
+                _pipe(process.stdin).write("go\n")
+                _pipe(process.stdin).flush()
+        try:
+            said = [process.communicate(timeout=max(end - time.monotonic(), 0)) for process in ring]
+        except subprocess.TimeoutExpired:
+            late = ", ".join(_named(made, n) for n, process in enumerate(ring) if process.poll() is None)
+            raise LinkError(f"links were not measured within {timeout:g} s; still at it: {late}") from None
+    # One that was killed, by a number below zero, is why the others failed.
+    number = min(range(len(ring)), key=lambda n: ring[n].returncode or math.inf)
+    if ring[number].returncode:
+        raise _ended(made, number, ring[number].returncode, said[number][1])
+    answers = [json.loads(out) for out, _ in said]
     # The mean: at rates of few Mbit/s one host of a pair may take some seconds to get its share.
-    return Speed(fmean(one["bytes_per_second"] for one in said) / MBIT, said[0]["latency_seconds"])
+    return Speed(fmean(one["bytes_per_second"] for one in answers) / MBIT, answers[0]["latency_seconds"])
+
+
+def _named(made: Hosts, number: int) -> str:
+    return f"host {number} of {len(made.names)} ({made.addresses[number]})"
+
+
+def _ended(made: Hosts, number: int, code: int, errors: str) -> LinkError:
+    why = errors.strip()[-500:] or "it said nothing"
+    return LinkError(f"{_named(made, number)} could not measure its link: it ended with exit code {code}, {why}")
 
 
 def _part(stack: contextlib.ExitStack, made: Hosts, number: int, seconds: float) -> subprocess.Popen:

@@ -21,7 +21,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb import results
-from dolb.profiling.formats import BARRIER, COLUMNS, TraceError, read_file
+from dolb.profiling.formats import BARRIER, COLUMNS, File, TraceError, read_file
 
 __all__ = ["TraceError", "dataset", "find", "perfetto_json", "read", "to_perfetto"]
 
@@ -45,20 +45,27 @@ def read(paths: Iterable[str | Path]) -> xr.Dataset:
     the range of the middle half of the differences. ``attrs["clock"]`` says what was done.
 
     A Horovod timeline that ends in the middle, as a killed job leaves it, is read as far as it goes;
-    ``attrs["repaired"]`` says so. Anything else that is damaged raises a ``TraceError``.
+    ``attrs["repaired"]`` says so. Anything else that is damaged raises a ``TraceError``, and so do two files of one
+    rank, whose events would be counted twice.
     """
-    parts = [read_file(Path(path)) for path in paths]
+    parts: list[File] = []
+    seen: dict[str, str | Path] = {}
+    for path in paths:
+        parts.append(read_file(Path(path)))
+        if (whose := parts[-1].whose) in seen:
+            raise TraceError(f"{seen[whose]} and {path} are both {whose}; of one job there is one")
+        seen[whose] = path
     if not parts:
         raise TraceError("there is no trace to read")
     # Relative to whole microseconds, of which a float cannot hold as many as have passed since 1970.
-    origin = min(base + int(table["start_us"].min()) for table, base, _ in parts)
-    for table, base, _ in parts:
-        table[["start_us", "end_us"]] += base - origin
-    events = pd.concat([table for table, _, _ in parts], ignore_index=True)
+    origin = min(part.base_us + int(part.events["start_us"].min()) for part in parts)
+    for part in parts:
+        part.events[["start_us", "end_us"]] += part.base_us - origin
+    events = pd.concat([part.events for part in parts], ignore_index=True)
     clock = _align(events)
     events = events.sort_values(["start_us", "rank", "end_us"], kind="stable", ignore_index=True)
     events[["start_us", "end_us"]] -= events["start_us"].iloc[0]
-    repaired = "; ".join(filter(None, (note for _, _, note in parts)))
+    repaired = "; ".join(filter(None, (part.repaired for part in parts)))
     return dataset(events, {"source": "measured", "origin_unix_us": origin, "clock": clock, "repaired": repaired})
 
 

@@ -22,7 +22,7 @@ PORT = 29400
 ROUNDS, TOKEN = 50, b"a token"
 CHUNK_BYTES = 1 << 18
 SETTLE = 0.2  # share of the time in which TCP finds the rate; what comes by then is not counted
-TIMEOUT = 60.0
+TIMEOUT = 60.0  # for another host
 
 
 def main(me: int, addresses: list[str], seconds: float) -> dict[str, float]:
@@ -39,7 +39,8 @@ def main(me: int, addresses: list[str], seconds: float) -> dict[str, float]:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(TIMEOUT)
             latency = _around(me == 0, before, following) / len(addresses)
-            sender = threading.Thread(target=_send, args=(following,))
+            # A daemon: when receiving fails, nobody waits for it.
+            sender = threading.Thread(target=_send, args=(following,), daemon=True)
             sender.start()
             rate = _receive(before, seconds)
         sender.join()
@@ -53,7 +54,8 @@ def _around(first: bool, before: socket.socket, following: socket.socket) -> flo
         start = time.perf_counter()
         if first:
             following.sendall(TOKEN)
-        before.recv(len(TOKEN), socket.MSG_WAITALL)
+        if before.recv(len(TOKEN), socket.MSG_WAITALL) != TOKEN:
+            raise _gone(before)
         if not first:
             following.sendall(TOKEN)
         rounds.append(time.perf_counter() - start)
@@ -75,12 +77,18 @@ def _receive(before: socket.socket, seconds: float) -> float:
     settled, counted = 0.0, 0
     while now < start + seconds or not counted:
         got = before.recv_into(buffer)
+        if not got:  # who sends stops last, when we have closed
+            raise _gone(before)
         now = time.perf_counter()
         if settled:
             counted += got
         elif now >= start + SETTLE * seconds:
             settled = now
     return counted / (now - settled)
+
+
+def _gone(before: socket.socket) -> ConnectionError:
+    return ConnectionError(f"the host before in the ring, {before.getpeername()[0]}, closed its link too early")
 
 
 if __name__ == "__main__":

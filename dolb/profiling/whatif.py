@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dolb.profiling import network, tensors
+from dolb.profiling import machine, network, tensors
 from dolb.profiling.machine import Check
 from dolb.profiling.policy import DDP, Horovod, Policy, horovod
 from dolb.profiling.scaling import FITTED_JITTER
-from dolb.profiling.simulate import EULER, SOURCE
+from dolb.profiling.simulate import EULER, SOURCE, Scenario
 
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MACHINES = ("summit", "dgx1", "roce25")
@@ -59,14 +59,28 @@ def whatif_data(
 
 
 def _processes(fitted: Check | None) -> dict[str, dict[str, Any]]:
-    """Return the fitted machine by a name that tells its ranks, with what Horovod does otherwise over Gloo."""
+    """Return the fitted machine by a name that tells its ranks, with what Horovod does otherwise over Gloo.
+
+    Where its thread has no core to itself Horovod's hops and cycles take other times, which are told by ranks: the last
+    entry holds for all ranks beyond. The fitted time of the optimizer is left out, as the panel's compute is a GPU's.
+    """
     if fitted is None:
         return {}
     over, ranks = fitted.machine, int(fitted.fits[0].points["ranks"].max())
     if over.shared_bandwidth is not None and np.isinf(over.shared_bandwidth):  # no limit was fitted, and JSON has none
         over = replace(over, shared_bandwidth=None)
-    gloo = {"agreement": "ring", "blocking": True, "latency": over.intra.latency}
+    crowded = [_crowded(fitted, count) for count in range(1, max(fitted.cores, 1) + 1)]
+    gloo = {"agreement": "ring", "blocking": True, "crowded": crowded}
     return {f"{ranks} processes of one machine (fitted)": {**asdict(over), "horovod": gloo}}
+
+
+def _crowded(fitted: Check, ranks: int) -> dict[str, float]:
+    """Return the seconds of Horovod's hop, and those that are added to every cycle, on so many ranks as fitted."""
+    step = tensors.v100(tensors.REFERENCE, BATCH_PER_RANK)  # neither depends on it
+    asked = Scenario(step, fitted.machine, Horovod(cycle_seconds=0.0), BATCH_PER_RANK)
+    policy = machine.turn(asked, fitted.fits[0].knobs, ranks, fitted.cores).policy
+    assert isinstance(policy, Horovod)
+    return {"latency": policy.latency, "cycle_seconds": policy.cycle_seconds}
 
 
 def _published(arch: str) -> dict[str, Any]:

@@ -42,16 +42,8 @@ CLEANUP_SECONDS = 5.0  # all processes are gone this long after the first rank d
 LOG_LINES = 12
 # What launchers tell their ranks; of one that runs this process, ours must not hear.
 LAUNCHED = (
-    "HOROVOD_",
-    "TORCHELASTIC_",
-    "RANK",
-    "LOCAL_RANK",
-    "GROUP_",
-    "ROLE_",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_",
-)
+    "HOROVOD_", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "GROUP_", "ROLE_", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_",
+)  # fmt: skip
 
 
 class WorkerError(RuntimeError):
@@ -79,11 +71,14 @@ class Place:
 
 def slots(device_kind: str = "cpu") -> int:
     """Return how many ranks this machine runs without sharing: cores that this process may use, or GPUs."""
-    return torch.cuda.device_count() if device_kind == "cuda" else len(os.sched_getaffinity(0))
+    return torch.cuda.device_count() if device_kind == "cuda" else cores.usable()
 
 
-def require_horovod() -> None:
-    """Raise a ``WorkerError`` unless Horovod is installed and was built for this torch."""
+def require_horovod(device_kind: str = "cpu") -> None:
+    """Raise a ``WorkerError`` unless Horovod is installed and was built for this torch, and for GPUs with NCCL.
+
+    Without NCCL it would take gradients of GPUs through the memory of their hosts, over Gloo, and say nothing.
+    """
     spec = importlib.util.find_spec("horovod")
     if spec is None or spec.origin is None:
         raise WorkerError("Horovod is not installed; `make horovod` builds it for this torch (some minutes, once)")
@@ -92,6 +87,9 @@ def require_horovod() -> None:
     if built != torch.__version__:
         both = f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}"
         raise WorkerError(f"{both}; `make horovod` builds it anew")
+    if device_kind == "cuda" and not importlib.import_module("horovod.torch").nccl_built():  # its metadata do not tell
+        how = "`HOROVOD_GPU_OPERATIONS=NCCL make horovod` builds it with NCCL (needs the CUDA toolkit)"
+        raise WorkerError(f"Horovod was built without NCCL, which device_kind 'cuda' needs; {how}")
 
 
 def measure(
@@ -112,7 +110,7 @@ def measure(
     Parameters
     ----------
     timeout
-        Seconds for everything, the start of the processes included.
+        Seconds for everything, the measurement of links and the start of the processes included.
     port
         Where torchrun's ranks meet; None finds a free one. horovodrun chooses its own.
     oversubscribe
@@ -125,10 +123,11 @@ def measure(
     ValueError
         If there are more ranks than slots, or ``port`` is taken, before anything is started.
     LinkError
-        If there are to be hosts and this machine does not let us make them, before anything is started.
+        If there are to be hosts and this machine does not let us make them, before anything is started, or if one of
+        them dies or does not answer while links are measured.
     WorkerError
-        If a rank dies, time runs out, ranks end with different weights, or Horovod is not built. No process of the
-        measurement is left then, within ``CLEANUP_SECONDS``.
+        If a rank dies, time runs out, ranks end with different weights, or Horovod is not built, or for GPUs not with
+        NCCL. No process of the measurement is left then, within ``CLEANUP_SECONDS``.
     """
     how: dict[str, Any] = {"port": port, "oversubscribe": oversubscribe, "place": place, "folder": folder}
     (row,) = measure_together([config], timeout=timeout, **how)
@@ -154,10 +153,10 @@ def measure_together(
         raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
     for config in configs:
         check(config, port=port, oversubscribe=oversubscribe, place=place)
-    first, mark = configs[0], secrets.token_hex(8)
+    first, mark, start = configs[0], secrets.token_hex(8), time.monotonic()
     with contextlib.ExitStack() as stack:
         busy = cores.busy_threads()
-        joined = stack.enter_context(_joined(first)) if first.hosts > 1 else None
+        joined = stack.enter_context(_joined(first, timeout)) if first.hosts > 1 else None
         place = joined.place if joined else place or Place()
         speeds: list[links.Speed | None] = []
         if first.pinned:
@@ -177,12 +176,14 @@ def measure_together(
         stack.callback(_end_all, mark, launcher)
         at_once = not any(config.alone_steps for config in configs)
         for number, config in enumerate(configs):
-            speeds.append(joined.hold(config.link_mbit) if joined else None)  # nobody trains meanwhile
+            left = start + timeout - time.monotonic()
+            speeds.append(joined.hold(config.link_mbit, left) if joined else None)  # nobody trains meanwhile
             (kept / GO.format(number)).touch()
             last = number == len(configs) - 1
-            _wait(launcher, config, kept, timeout, None if last else number)
+            _wait(launcher, config, kept, start, timeout, None if last else number)
             if at_once:
                 yield _row(config, kept, number, speeds[number], busy)
+            start = time.monotonic()
         for number, config in enumerate(() if at_once else configs):
             yield _row(config, kept, number, speeds[number], busy)
 
@@ -190,26 +191,26 @@ def measure_together(
 class _Joined:
     """Hosts of measurements: where on them ranks run, and links that are held to one rate after another."""
 
-    def __init__(self, made: links.Hosts, config: ScalingConfig):
+    def __init__(self, made: links.Hosts, config: ScalingConfig, timeout: float):
         each = config.ranks // config.hosts
         within = [made.within(rank // each) for rank in range(config.ranks)]
         self.place = Place(links.INTERFACE, made.switch_address, within, made.within_switch())
-        self._made, self._known = made, {config.link_mbit: links.measure(made)}
+        self._made, self._known = made, {config.link_mbit: links.measure(made, timeout=timeout)}
 
-    def hold(self, link_mbit: float) -> links.Speed:
+    def hold(self, link_mbit: float, timeout: float) -> links.Speed:
         """Hold the links to a rate, and return what they do at it, measured once."""
         if link_mbit != self._made.link_mbit:
             self._made = links.limit(self._made, link_mbit)
         if link_mbit not in self._known:
-            self._known[link_mbit] = links.measure(self._made)
+            self._known[link_mbit] = links.measure(self._made, timeout=timeout)
         return self._known[link_mbit]
 
 
 @contextlib.contextmanager
-def _joined(config: ScalingConfig) -> Iterator[_Joined]:
+def _joined(config: ScalingConfig, timeout: float) -> Iterator[_Joined]:
     """Make the hosts of a config, and measure their links."""
     with links.hosts(config.hosts, config.link_mbit) as made:
-        yield _Joined(made, config)
+        yield _Joined(made, config, timeout)
 
 
 def check(
@@ -231,7 +232,7 @@ def check(
     if place.within and len(place.within) != config.ranks:
         raise ValueError(f"within has {len(place.within)} commands for {config.ranks} ranks; accepted: one for each")
     if config.library == "horovod":
-        require_horovod()
+        require_horovod(config.device_kind)
         if port is not None:
             raise ValueError(f"port {port} cannot be asked for: horovodrun chooses its own; leave it out")
     elif port is not None and config.hosts == 1:
@@ -288,9 +289,10 @@ def _free_port(address: str) -> int:
         return probe.getsockname()[1]
 
 
-def _wait(launcher: subprocess.Popen, config: ScalingConfig, folder: Path, timeout: float, number: int | None) -> None:
+def _wait(
+    launcher: subprocess.Popen, config: ScalingConfig, folder: Path, start: float, timeout: float, number: int | None
+) -> None:
     """Return when all ranks have made a measurement, or ended well; raise as soon as one has not or time is over."""
-    start = time.monotonic()
     while True:
         if number is not None and len(list(folder.glob(f"rank-*-{number}.json"))) == config.ranks:
             return

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dolb.profiling import cores
+from dolb.profiling import cores, workers
 
 
 @pytest.fixture
@@ -34,6 +34,35 @@ def test_a_machine_is_named_by_its_processor_and_threads(two_to_a_core):
 def test_this_machine_has_the_threads_that_this_process_may_use():
     assert sorted(cores.hardware_threads()) == sorted(os.sched_getaffinity(0))
     assert cores.processor()
+
+
+@pytest.mark.parametrize(
+    ("cpu_max", "allowed"),
+    [("max 100000\n", math.inf), ("200000 100000\n", 2.0), ("150000 100000\n", 1.5), ("5 50", 0.1)],
+)
+def test_a_quota_is_told_in_cores(cpu_max, allowed):
+    assert cores.in_cores(cpu_max) == allowed
+
+
+def test_the_least_quota_of_a_cgroup_and_of_those_around_it_counts(tmp_path):
+    tree, membership = tmp_path / "cgroup", tmp_path / "membership"
+    (tree / "outer" / "inner").mkdir(parents=True)
+    membership.write_text("4:memory:/elsewhere\n0::/outer/inner\n")
+    assert cores.quota(tree, membership) == math.inf
+    (tmp_path / "cpu.max").write_text("1 100000")  # of no cgroup
+    (tree / "outer" / "cpu.max").write_text("300000 100000")
+    (tree / "outer" / "inner" / "cpu.max").write_text("max 100000")
+    assert cores.quota(tree, membership) == 3
+    (tree / "cpu.max").write_text("100000 50000")
+    assert cores.quota(tree, membership) == 2
+    assert cores.quota(tree, tmp_path / "none") == 2  # where nobody tells, it is the whole tree
+
+
+@pytest.mark.parametrize(("allowed", "ranks"), [(math.inf, None), (1.9, 1), (0.5, 1), (1e6, None)])
+def test_a_quota_leaves_whole_cores_and_one_at_least(monkeypatch, allowed, ranks):
+    monkeypatch.setattr(cores, "quota", lambda: allowed)
+    assert cores.usable() == (ranks or len(os.sched_getaffinity(0)))
+    assert workers.slots() == cores.usable()
 
 
 def test_a_busy_process_beside_is_seen():

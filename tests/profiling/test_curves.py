@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from made_scaling import small_simulation
+from made_scaling import made_measurement, small_simulation
 
 from dolb import results
 from dolb.profiling import curves, network
@@ -75,3 +75,13 @@ def test_a_ring_has_no_throughput(rows):
     ring = rows[rows["library"] == "ring"]
     assert np.isnan(ring["images_per_second"]).all()
     assert len(ring) == len(curves.RING_RANKS)
+
+
+@pytest.mark.parametrize("library", ["ddp", "horovod"])
+@pytest.mark.parametrize(
+    ("where", "network"),
+    [({}, "loopback"), ({"ranks": 2, "hosts": 2}, "links"), ({"device_kind": "cuda"}, "NCCL")],
+    ids=["on one machine", "on hosts", "on GPUs"],
+)
+def test_a_measured_row_says_what_ranks_communicated_over(library, where, network):
+    assert curves.named(made_measurement(library=library, **where))["network"].item() == network

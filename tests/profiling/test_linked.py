@@ -103,6 +103,35 @@ def test_the_curve_and_the_marks_have_one_baseline(beside):
         assert efficiency == pytest.approx(np.exp(np.log(marked).mean()), rel=0.02)
 
 
+def test_a_rank_alone_that_differs_from_launch_to_launch_moves_no_point_of_its_own():
+    rates, drift = (100.0, 1000.0, np.inf), {100.0: 2.0, 1000.0: 0.5, np.inf: 1.0}
+    speeds = {"rates": rates, "repeats": 1, "arch": "resnet18"}
+    noisy = made_linked(by_the_simulator, alone=lambda rate, _: (ALONE * drift[rate], ALONE * drift[rate]), **speeds)
+    found = linked.judge(scaling_sweep.with_efficiency(results.merge(noisy)))
+    assert found.points["images_per_second_alone"].tolist() == pytest.approx([ALONE] * 6)  # 2 by 1/2 by 1
+    assert found.worst("judge") < 0.02
+    for name, factor in found.knobs.items():
+        assert factor == pytest.approx(SLOWER[name.rsplit(", ")[-1]], rel=0.02)
+
+
+def test_what_was_measured_at_one_rate_only_is_neither_fitted_nor_judged_nor_drawn(ds):
+    few = ds.isel(run=np.flatnonzero((ds["hosts"] != 4) | (ds["link_mbit"] == 100.0)))
+    found = linked.judge(few)
+    assert set(linked.points(few)["hosts"]) == {2, 4}
+    assert set(found.points["hosts"]) == {2}
+    assert set(found.knobs) == {"compute, resnet18 on 2 hosts, ddp", "compute, resnet18 on 2 hosts, horovod"}
+    assert set(linked.curve(found, count=2)["hosts"]) == {2}
+
+
+def test_where_all_was_measured_at_one_rate_there_is_no_fit_and_no_error(ds):
+    found = linked.judge(ds.isel(run=np.flatnonzero((ds["hosts"] == 1) | (ds["link_mbit"] == 100.0))))
+    assert found.knobs == {}
+    assert found.points.empty
+    assert linked.curve(found).empty
+    with pytest.raises(ValueError, match="no point was used to 'judge'"):
+        found.worst("judge")
+
+
 def test_without_links_there_is_nothing_to_judge():
     alone = made_measurement(ALONE)
     assert linked.points(alone).empty

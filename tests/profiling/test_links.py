@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from waiting import wait_until
 
 from dolb import models
-from dolb.profiling import links, workers
+from dolb.profiling import links, transfer, workers
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.links import LinkError
 from dolb.profiling.workers import Place, WorkerError, measure
@@ -122,6 +123,96 @@ def test_a_bucket_is_filled_in_a_millisecond_and_holds_two_frames_at_least():
     window = int(Path("/proc/sys/net/ipv4/tcp_rmem").read_text().split()[2])
     assert int(settings["limit"]) >= min(3 * window, 2**32 - 1)
     assert links.token_bucket(1.0, 2)[3] == str(2 * 1514)
+
+
+# Hosts that die or hang while their links are measured
+
+
+@pytest.fixture
+def when_joined():
+    """Send a signal to a host's process as soon as it sends to the next host; what is sent is another thread's work."""
+    threads = []
+
+    def send(made, host, what):
+        def found():
+            listed = subprocess.run(["ip", "netns", "pids", made.names[host]], capture_output=True, text=True).stdout
+            # 01: established; the port is that of the next host, which accepts there.
+            joined = f":{transfer.PORT:04X} 01 "
+            return [pid for pid in listed.split() if joined in Path(f"/proc/{pid}/net/tcp").read_text()]
+
+        def act():
+            wait_until(found, 60, "the ring")
+            os.kill(int(found()[0]), what)
+
+        threads.append(threading.Thread(target=act))
+        threads[-1].start()
+
+    yield send
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_host_that_is_killed_ends_the_measurement_and_is_named(machine, when_joined, count):
+    with links.hosts(count) as made:
+        when_joined(made, 1, signal.SIGKILL)
+        start = time.monotonic()
+        with pytest.raises(LinkError, match=rf"host 1 of {count} \(10\.0\.0\.2\) could not .* exit code -9"):
+            links.measure(made, seconds=60, timeout=60)
+        assert time.monotonic() - start < 30  # the others do not go on to the end
+        assert processes(made) == []
+
+
+def test_hosts_that_hang_are_named_when_time_is_over(machine, when_joined):
+    with links.hosts(2) as made:
+        when_joined(made, 1, signal.SIGSTOP)
+        with pytest.raises(LinkError, match=r"links were not measured within 4 s; still at it: .*host 1 of 2"):
+            links.measure(made, timeout=4)
+        assert processes(made) == []
+
+
+def test_a_host_that_does_not_begin_in_time_is_named(machine):
+    with links.hosts(2) as made:
+        with pytest.raises(LinkError, match=r"host 0 of 2 \(10\.0\.0\.1\) did not listen within 0\.001 s"):
+            links.measure(made, timeout=0.001)
+        assert processes(made) == []
+
+
+def test_the_timeout_of_a_measurement_covers_its_links(machine):
+    with pytest.raises(LinkError, match=r"did not listen within 0\.001 s"):
+        measure(ScalingConfig(steps=1, **TINY), oversubscribe=True, timeout=0.001)
+    assert namespaces() == []
+
+
+def processes(made):
+    return [
+        pid
+        for name in made.names
+        for pid in subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+    ]
+
+
+@pytest.mark.parametrize("passed", [0, transfer.ROUNDS], ids=["while a message goes around", "while bytes are sent"])
+def test_a_host_whose_neighbour_closes_early_says_so_and_ends(passed):
+    here, other = "127.0.0.1", "127.0.0.2"
+    command = [sys.executable, "-m", "dolb.profiling.transfer", "0", f"{here},{other}", "60"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    env = os.environ | {"PYTHONPATH": str(Path(links.__file__).resolve().parents[2])}
+    with (
+        socket.create_server((other, transfer.PORT)) as server,
+        subprocess.Popen(command, text=True, env=env, **pipes) as process,
+    ):
+        process.stdout.readline()
+        with socket.create_connection((here, transfer.PORT)) as following:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            before, _ = server.accept()
+            with before:
+                for _ in range(passed):
+                    following.sendall(before.recv(len(transfer.TOKEN)))
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "the host before in the ring, 127.0.0.1, closed its link too early" in errors
 
 
 # Training over links

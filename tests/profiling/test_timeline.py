@@ -86,6 +86,23 @@ def test_a_timeline_needs_a_traced_step():
         timeline.traced(ScalingConfig())
 
 
+@pytest.mark.parametrize("lacking", [1, 300], ids=["its closing bracket", "its last events"])
+def test_a_measurement_whose_timeline_is_cut_is_refused(unpacked, tmp_path, lacking):
+    for name in ("torch-0", "torch-1", "horovod-0"):
+        path = unpacked("horovod", name)
+    assert timeline.whole_events(tmp_path).attrs["repaired"] == ""
+    path.write_text(path.read_text()[:-lacking])
+    with pytest.raises(trace.TraceError, match=r"holds part of a trace: horovod-0.json .*; measure again"):
+        timeline.whole_events(tmp_path)
+
+
+def test_horovod_ends_its_timeline_before_its_measurement_does(horovod):
+    config = ScalingConfig(
+        library="horovod", ranks=2, arch="smallnet-4", data="digits", steps=1, warmup_steps=1, trace_steps=1
+    )
+    assert "negotiation" in set(timeline.traced(config, oversubscribe=True)["lane"].values.tolist())
+
+
 def test_a_traced_measurement_has_the_events_of_two_real_ranks():
     config = ScalingConfig(
         library="ddp", ranks=2, arch="smallnet-4", data="digits", steps=1, warmup_steps=1, trace_steps=1

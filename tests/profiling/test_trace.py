@@ -177,6 +177,54 @@ def test_what_is_no_trace_is_answered_with_the_file_and_the_place(tmp_path, text
         trace.read([path])
 
 
+SPAN = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 2}
+NCCL = SPAN | {"name": "ncclAllReduce"}
+COPY = SPAN | {"cat": "gpu_memcpy"}
+BEGIN, END = {"ph": "B", "name": "QUEUE", "ts": 5, "pid": 1}, {"ph": "E", "ts": 7, "pid": 1}
+
+
+@pytest.mark.parametrize(
+    ("trace_of", "said"),
+    [
+        ({"traceEvents": [SPAN, 7]}, "item 1 of `traceEvents` is 7, no event"),
+        ({"traceEvents": [None]}, "item 0 of `traceEvents` is None, no event"),
+        ({"traceEvents": [SPAN], "distributedInfo": None}, "distributedInfo is None; accepted: an object with a rank"),
+        ({"traceEvents": [SPAN], "distributedInfo": {"rank": "first"}}, "rank is 'first'; accepted: a whole number"),
+        ({"traceEvents": [SPAN], "distributedInfo": {"rank": -1}}, "rank is -1; accepted: a whole number"),
+        ({"traceEvents": [SPAN], "baseTimeNanoseconds": "noon"}, "baseTimeNanoseconds is 'noon'; accepted: a whole"),
+        ({"traceEvents": [SPAN], "baseTimeNanoseconds": None}, "baseTimeNanoseconds is None; accepted: a whole"),
+        ({"traceEvents": [COPY | {"args": {"bytes": "many"}}]}, "event 0 of 1 .*bytes is 'many'"),
+        ({"traceEvents": [COPY | {"args": None}]}, "event 0 of 1 .*args is None, not an object"),
+        ({"traceEvents": [NCCL | {"args": None}]}, "event 0 of 1 .*args is None, not an object"),
+        ({"traceEvents": [NCCL | {"args": {"In msg nelems": "x"}}]}, "event 0 of 1 .*In msg nelems is 'x'"),
+        ({"traceEvents": [NCCL | {"args": {"Input Dims": 3}}]}, "event 0 of 1 is malformed"),
+        ({"traceEvents": [SPAN | {"dur": float("nan")}]}, "event 0 of 1 .*starts at 1 us and takes nan us"),
+        ({"traceEvents": [SPAN | {"ts": float("inf")}]}, "event 0 of 1 .*starts at inf us"),
+        ({"traceEvents": [SPAN, SPAN | {"dur": -2}]}, "event 1 of 2 .*starts at 1 us and takes -2 us"),
+        ({"traceEvents": [SPAN, SPAN | {"cat": "cpu_op", "pid": []}]}, "event 1 of 2 is malformed"),
+        ({"traceEvents": [SPAN | {"cat": "python_function"}]}, "no step, operator, kernel or collective among its 1"),
+        ([BEGIN, BEGIN, END | {"args": None}], "event 2 of 3 .*args is None, not an object"),
+        ([{"ph": "M", "args": {"start_time_since_epoch_in_micros": "noon"}}], "event 0 of 1 .*is 'noon'"),
+        ([BEGIN, BEGIN | {"ts": float("nan")}], "event 1 of 2 .*its time is nan us"),
+        ([BEGIN, END | {"ts": 3}], "event 1 of 2 .*QUEUE starts at 5 us and ends at 3 us"),
+    ],
+)
+def test_a_trace_that_is_wrong_inside_is_answered_with_the_file_and_what_is_wrong(tmp_path, trace_of, said):
+    path = tmp_path / "torch-0.json"
+    path.write_text(json.dumps(trace_of))
+    with pytest.raises(TraceError, match=rf"torch-0\.json.*{said}"):
+        trace.read([path])
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"), [("torch-1", "torch's trace of rank 1"), ("horovod-0", "Horovod's timeline")]
+)
+def test_two_files_of_one_rank_are_refused(unpacked, name, whose):
+    again = unpacked("horovod", name)
+    with pytest.raises(TraceError, match=rf"{name}\.json\.gz and .*{name}\.json are both {whose}"):
+        trace.read([*trace.find(TRACES / "horovod"), again])
+
+
 def test_a_trace_of_torch_that_ends_too_early_is_refused(unpacked):
     path = unpacked("ddp", "torch-0")
     damage(path, lambda text: text[: len(text) // 2])

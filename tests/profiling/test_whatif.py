@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from made_layers import made_times
 
-from dolb.profiling import network, tensors
+from dolb.profiling import machine, network, tensors
 from dolb.profiling.calibrate import Calibration
 from dolb.profiling.machine import Check
 from dolb.profiling.policy import DDP, MIB, ddp, horovod
-from dolb.profiling.scaling import FITTED_JITTER, UNKNOWN
+from dolb.profiling.scaling import FITTED_JITTER, UNKNOWN, turn
 from dolb.profiling.simulate import Scenario, simulate
 from dolb.profiling.whatif import ARCHS, MACHINES, PUBLISHED_GPU, VERSIONS, policy_data, whatif_data, whatif_html
 
@@ -117,32 +117,31 @@ MOVED = [
 ]  # fmt: skip
 
 
-def fitted(**knobs):
-    return Check([Calibration({"hop_seconds": 1e-3, **knobs}, pd.DataFrame({"ranks": [2, 16, 4]}))], cores=0)
+def fitted(cores=0, **knobs):
+    return Check([Calibration({"hop_seconds": 1e-3, **knobs}, pd.DataFrame({"ranks": [2, 16, 4]}))], cores=cores)
 
 
-HERE = fitted(rank_bandwidth=6e8, shared_bandwidth=8e9)
+LINKS = {"rank_bandwidth": 6e8, "shared_bandwidth": 8e9}
+HERE = fitted(**LINKS, crowded_hops=0.25, crowded_cycle=14e-3)
 
 
-def as_chosen(controls, kind):
-    """Return the scenario that the controls of the panel stand for."""
-    slower = controls["latency"]
-    here = controls["network"] == PROCESSES
-    preset = HERE.machine if here else network.preset(controls["network"])
-    intra, inter = (replace(link, latency=slower * link.latency) for link in (preset.intra, preset.inter))
-    achieved = controls["bandwidth"] / 100
-    over = replace(preset, intra=intra, inter=inter, launch=slower * preset.launch, achieved=achieved)
+def as_chosen(controls, kind, ranks=96, here=HERE):
+    """Return the scenario that the controls of the panel stand for, on the fitted machine as `machine` turns it."""
+    over = machine.NOMINAL if controls["network"] == PROCESSES else network.preset(controls["network"])
     usual = next(one for one in map(horovod, VERSIONS) if one.name == controls["library"])
-    usual = replace(usual, agreement="ring", blocking=True, latency=1e-3) if here else usual
+    usual = replace(usual, agreement="ring", blocking=True) if controls["network"] == PROCESSES else usual
     tuned = {"cycle_seconds": controls["cycle"] / 1000, "fusion_bytes": controls["fusion"] * MIB}
     asked = {"request_seconds": controls["request"] * 1e-6, "response_cache": controls["response_cache"]}
     policies = {
         "ddp": ddp(controls["bucket"] * MIB),
-        "horovod": replace(usual, **tuned, **asked, latency=slower * usual.latency),
+        "horovod": replace(usual, **tuned, **asked),
     }
     batch = controls["batch_per_rank"]
     step = tensors.v100(controls["model"], batch)
-    return Scenario(step, over, policies[kind], batch, jitter=controls["jitter"] / 100)
+    scenario = Scenario(step, over, policies[kind], batch, jitter=controls["jitter"] / 100)
+    if controls["network"] == PROCESSES:
+        scenario = machine.turn(scenario, here.fits[0].knobs, ranks, here.cores)
+    return turn(scenario, {"latency": controls["latency"], "bandwidth": controls["bandwidth"] / 100})
 
 
 def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part):
@@ -155,6 +154,30 @@ def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_pa
         [{"data": data, "controls": controls, "kind": kind} for controls, kind in tried],
     )
     agree(answers, [simulate(as_chosen(controls, kind), 96) for controls, kind in tried])
+
+
+@pytest.mark.parametrize("cores", [0, 16])  # ranks that are held to one core each, and ranks that may use all
+@pytest.mark.parametrize("kind", ["ddp", "horovod"])
+def test_on_the_fitted_machine_a_library_is_as_the_fit_has_it(repo_root, require_part, cores, kind):
+    require_part("node", NODE is not None, "node is not installed")
+    here = fitted(cores, **LINKS, crowded_hops=0.25, crowded_cycle=14e-3)
+    controls, counts = CONTROLS | {"network": PROCESSES, "bandwidth": 100}, [2, 8, 11, 16, 64]
+    answers = in_javascript(
+        repo_root / SCRIPT,
+        f"(one) => api.simulate({{ ...api.scenario(one.data, one.controls, '{kind}'), ranks: one.ranks }})",
+        [{"data": whatif_data(["resnet50"], fitted=here), "controls": controls, "ranks": ranks} for ranks in counts],
+    )
+    agree(answers, [simulate(as_chosen(controls, kind, ranks, here), ranks) for ranks in counts])
+
+
+def test_horovod_without_a_core_to_itself_has_its_own_hops_and_waits_in_every_cycle():
+    gloo = whatif_data(["resnet18"], fitted=HERE)["networks"][PROCESSES]["horovod"]
+    assert gloo["crowded"] == [{"latency": pytest.approx(0.25e-3), "cycle_seconds": pytest.approx(14e-3)}]
+    roomy = whatif_data(["resnet18"], fitted=fitted(16, crowded_hops=0.25, crowded_cycle=14e-3))
+    by_ranks = roomy["networks"][PROCESSES]["horovod"]["crowded"]
+    assert len(by_ranks) == 16
+    assert by_ranks[7] == {"latency": pytest.approx(1e-3), "cycle_seconds": 0}  # 8 ranks have two cores each
+    assert by_ranks[15] == gloo["crowded"][0]
 
 
 @pytest.mark.parametrize("size", [1, 24, 25, 26])

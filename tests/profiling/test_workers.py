@@ -280,6 +280,17 @@ def test_a_horovod_for_another_torch_is_refused(horovod, monkeypatch):
         measure(ScalingConfig(library="horovod"))
 
 
+def test_gpus_are_refused_to_a_horovod_without_nccl(horovod):
+    import horovod.torch as hvd
+
+    if hvd.nccl_built():
+        workers.require_horovod("cuda")
+        return
+    workers.require_horovod("cpu")
+    with pytest.raises(WorkerError, match=r"built without NCCL, which device_kind 'cuda' needs; `HOROVOD_GPU_OPER"):
+        measure(ScalingConfig(library="horovod", device_kind="cuda"), oversubscribe=True)
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     (tmp_path / "precious").touch()
     with pytest.raises(ValueError, match="is not empty"):
@@ -383,7 +394,7 @@ def test_a_pinned_rank_with_all_of_its_threads_has_one_core(request, library):
 
 def test_a_rank_that_is_not_pinned_may_run_anywhere(measured):
     row, _ = measured("ddp")
-    assert row["threads_per_rank"].item() == workers.slots()
+    assert row["threads_per_rank"].item() == len(os.sched_getaffinity(0))
 
 
 def test_ranks_that_must_share_a_core_cannot_be_pinned():
