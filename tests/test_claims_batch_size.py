@@ -148,6 +148,29 @@ def test_g3_is_mixed_where_both_fall_alike(every_claim):
     assert verdict(every_claim, "G3", *falling(SLOPE, SLOPE)).outcome == "mixed"
 
 
+def test_g3_counts_only_rates_that_all_networks_have(every_claim):
+    # At 0.3 two networks say the opposite of what all five say at 0.1.
+    apart = [made_curve(CLIFF, lr=0.3, arch="resnet18"), made_curve(SLOPE, lr=0.3, arch="resnet50")]
+    found, alone = (verdict(every_claim, "G3", *falling(SLOPE, CLIFF), *more) for more in (apart, []))
+    assert found.outcome == "replicated"
+    assert found.ours == alone.ours
+    assert "mean over the 1 rate that all have" in found.ours
+
+
+def test_g3_is_mixed_where_one_curve_decides_it_and_says_which(every_claim):
+    curves = falling(SLOPE, SLOPE)
+    one_cliff = [*curves[:-1], made_curve(CLIFF, lr=0.1, arch="resnet152")]
+    found = verdict(every_claim, "G3", *one_cliff)
+    assert found.outcome == "mixed"
+    assert "By all curves that is replicated, but a single curve decides it" in found.ours
+    assert "it is otherwise without resnet152 at rate 0.1 (mixed: " in found.ours
+    assert "without resnet50" not in found.ours
+
+
+def test_g3_says_so_where_no_single_curve_decides_it(every_claim):
+    assert "the outcome stays whichever is left out" in verdict(every_claim, "G3", *falling(SLOPE, CLIFF)).ours
+
+
 def test_g3_needs_both_kinds_at_one_rate_and_all_depths(every_claim):
     shallow, deep = made_curve(SLOPE, lr=0.1, arch="resnet18"), made_curve(CLIFF, lr=0.1, arch="resnet50")
     elsewhere = made_curve(CLIFF, lr=0.01, arch="resnet50")

@@ -13,6 +13,7 @@ from dolb.claims.claim import Claim, Judge, outcome, sign
 from dolb.summary import batch_size as study
 from dolb.summary.coverage import listed, one_seed_in_words
 
+_KINDS = ("shallow", "deep")  # networks of G3
 _TOO_FEW = f"No curve has at least {study.FEWEST_POINTS} batch sizes."
 
 
@@ -110,33 +111,72 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
     runs = study.judged_runs(ds)
     networks = claims["G3"].setting
     found = study.falls(runs)
+    found = found[found["arch"].isin([*networks["shallow"], *networks["deep"]])]
     lacking = _lacking(found["arch"], [*networks["shallow"], *networks["deep"]], runs)
-    kinds = {kind: found[found["arch"].isin(networks[kind])] for kind in ("shallow", "deep")}
-    rates = sorted(set(kinds["shallow"]["lr"]) & set(kinds["deep"]["lr"]))
-    if not rates:
-        reason = f"Falling curves of a shallow and of a deep network at one rate are the least. {lacking}"
+    # A rate that some networks lack would compare one set of networks there and another elsewhere.
+    counted = found[found.groupby("lr")["arch"].transform("nunique") == found["arch"].nunique()]
+    if not set(counted["arch"]) & set(networks["shallow"]) or not set(counted["arch"]) & set(networks["deep"]):
+        reason = (
+            "Falling curves of a shallow and of a deep network at one rate, which every network that is compared has, "
+            f"are the least. {lacking}"
+        )
         return "not yet measured", "", reason.rstrip()
-    # The mean over the networks of a rate, then over rates: no rate counts more for having more networks.
-    at_rate = [{kind: rows[rows["lr"] == rate] for kind, rows in kinds.items()} for rate in rates]
-    means = {kind: np.mean([rows[kind]["suddenness"].mean() for rows in at_rate]) for kind in kinds}
-    drawn = {kind: np.mean([_mean_draws(rows[kind]["draws"]) for rows in at_rate], axis=0) for kind in kinds}
-    more = means["deep"] - means["shallow"]
-    low, high = summary.interval(drawn["deep"] - drawn["shallow"], more)
-    counted = found[found["lr"].isin(rates)]
-    listed = ", ".join(f"{arch} {_range(counted[counted['arch'] == arch])}" for arch in study.by_depth(counted["arch"]))
+    more = _interval(*_more_sudden(counted, networks))
+    by_network = counted.groupby("arch")["suddenness"].mean()
+    means = {kind: by_network[by_network.index.isin(networks[kind])].mean() for kind in _KINDS}
+    told = ", ".join(f"{arch} {_range(counted[counted['arch'] == arch])}" for arch in study.by_depth(counted["arch"]))
+    judged, rests = _whichever_is_left_out(counted, networks)
     ours = (
         f"On a scale from 0, a straight slope, to 1, a cliff, the deep networks' curves fall with a suddenness of "
-        f"{means['deep']:.2f} and the shallow ones' with {means['shallow']:.2f}, mean over "
-        f"{_count(rates, 'rate')}; the difference is {more:+.2f} ({low:+.2f} to {high:+.2f}). By network, "
-        f"over the rates: {listed}." + _seam(counted, ds)
+        f"{means['deep']:.2f} and the shallow ones' with {means['shallow']:.2f}, mean over the "
+        f"{_count(sorted(set(counted['lr'])), 'rate')} that all have; the difference is {more}. {rests} "
+        f"By network, over the rates: {told}." + _seam(counted, ds)
     )
     reason = (
         "Suddenness is the largest share of the loss past the optimum that falls within one doubling of the batch, "
         "scaled so that a straight slope over the logarithm of the batch size has 0 and a cliff 1, however far the "
-        "sizes reach past the optimum. Counted are curves that reach the largest batch. Replicated needs a difference "
-        "whose interval lies above zero. " + one_seed_in_words(runs.merge(counted[list(study.CURVE)]))
+        "sizes reach past the optimum. Counted are curves that reach the largest batch, at rates at which every "
+        "network has one. Replicated needs a difference whose interval lies above zero, not replicated one below, and "
+        "either has to stay whichever curve is left out; anything else is mixed. "
+        + one_seed_in_words(runs.merge(counted[list(study.CURVE)]))
     )
-    return _within_reach(outcome(sign(low, high)), ours, reason, lacking)
+    return _within_reach(judged, ours, reason, lacking)
+
+
+def _more_sudden(curves: pd.DataFrame, networks: Mapping[str, list[str]]) -> tuple[float, float, float]:
+    """Return by how much the deep networks' curves fall more suddenly than the shallow ones', with its interval.
+
+    The mean over the networks of a rate, then over the rates at which both kinds have one: no rate counts more for
+    having more networks. nan where there is no such rate.
+    """
+    differences, drawn = [], []
+    for _, rows in curves.groupby("lr"):
+        deep, shallow = (rows[rows["arch"].isin(networks[kind])] for kind in ("deep", "shallow"))
+        if len(deep) and len(shallow):
+            differences.append(deep["suddenness"].mean() - shallow["suddenness"].mean())
+            drawn.append(_mean_draws(deep["draws"]) - _mean_draws(shallow["draws"]))
+    if not differences:
+        return (float("nan"),) * 3
+    difference = float(np.mean(differences))
+    return difference, *summary.interval(np.mean(drawn, axis=0), difference)
+
+
+def _whichever_is_left_out(curves: pd.DataFrame, networks: Mapping[str, list[str]]) -> tuple[str, str]:
+    """Return the outcome of G3, mixed where leaving one curve out gives another, and say which curve that is."""
+    judged = outcome(sign(*_more_sudden(curves, networks)[1:]))
+    without = []
+    for place in curves.index:
+        difference, low, high = _more_sudden(curves.drop(index=place), networks)
+        other = outcome(sign(low, high))
+        if np.isfinite(difference) and other != judged:
+            one = curves.loc[place]
+            without.append(f"{one['arch']} at rate {one['lr']:g} ({other}: {_interval(difference, low, high)})")
+    if not without:
+        return judged, "No single curve decides this: the outcome stays whichever is left out."
+    return "mixed", (
+        f"By all curves that is {judged}, but a single curve decides it: it is otherwise without "
+        f"{' or without '.join(without)}."
+    )
 
 
 def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
@@ -249,14 +289,13 @@ def _count(things: list, word: str) -> str:
     return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
 
 
-def _span(sizes: pd.Series) -> str:
-    low, high = sizes.min(), sizes.max()
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def _range(curves: pd.DataFrame) -> str:
     low, high = curves["suddenness"].min(), curves["suddenness"].max()
     return f"{low:.2f}" if len(curves) == 1 else f"{low:.2f} to {high:.2f}"
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def _points(row: pd.Series) -> str:
