@@ -32,7 +32,13 @@ def test_words_give_every_pair_and_count_the_clear_ones():
     both = results.merge([evenly(16667, 0.66), evenly(8333, 0.70)])
     told = even.in_words(curve(), both)
     assert "smallnet-4 with batch 16,667 instead of 16,384, which leaves 848: +6.0 points" in told
-    assert "In 1 of 2 cases accuracy is higher without the rest." in told
+    assert "In 1 of 2 cases accuracy is higher without the rest; in 1 the interval is clear of zero." in told
+
+
+def test_words_say_of_how_many_seeds_a_pair_is():
+    assert "), one seed each." in even.in_words(curve(), evenly(16667, 0.66))
+    again = results.merge([evenly(16667, 0.66), evenly(16667, 0.67, seed=1)])
+    assert ", 2 against 1 seeds." in even.in_words(curve(), again)
 
 
 def test_without_runs_it_is_said_not_to_be_tested():

@@ -273,6 +273,8 @@ def separated(ds: xr.Dataset) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     one = found[found["change"] == SHARED].iloc[0]
     same = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
+    # Other batches in shares are not compared: runs of theirs that diverged say nothing of the spread between seeds.
+    same = same[(same["bn_workers"] == 1) | (same["batch_size"] == one["batch_size"])]
     by = ["batch_size", "bn_workers"]
     cells, draws = summary.bootstrapped(same, by)
     pairs = zip(cells["batch_size"].tolist(), cells["bn_workers"].tolist(), strict=True)

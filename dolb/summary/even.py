@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 import xarray as xr
 
@@ -18,6 +21,7 @@ def pairs(study: xr.Dataset, even: xr.Dataset) -> pd.DataFrame:
     accuracy from the first to the second, with its bootstrap interval.
     """
     columns = [*CELL, "rest", "even_size", "accuracy", "even_accuracy", "effect", "effect_low", "effect_high"]
+    columns += ["n", "even_n"]
     curve, other = curve_runs(study), summary.final_accuracy(even)
     runs = pd.concat([curve.assign(even=False), other.assign(even=True)], ignore_index=True)
     runs["rest"] = runs["training_examples"] % runs["batch_size"]
@@ -35,6 +39,7 @@ def pairs(study: xr.Dataset, even: xr.Dataset) -> pd.DataFrame:
         rows.append(
             {name: nearest[name] for name in (*CELL, "rest", "accuracy")}
             | {"even_size": one["batch_size"], "even_accuracy": one["accuracy"]}
+            | {"n": nearest["n"], "even_n": one["n"]}
             | {"effect": one["accuracy"] - nearest["accuracy"], "effect_low": low, "effect_high": high}
         )
     return pd.DataFrame(rows, columns=columns)
@@ -47,11 +52,18 @@ def in_words(study: xr.Dataset, even: xr.Dataset | None) -> str:
         return "That may be why some curves turn up again at their last point, but it is not tested yet."
     listed = "; ".join(
         f"{row['arch']} with batch {row['even_size']:,} instead of {row['batch_size']:,}, which leaves "
-        f"{row['rest']:,}: {summary.points(row, 'effect')}"
+        f"{row['rest']:,}: {summary.points(row, 'effect')}{_seeds(row)}"
         for row in found.to_dict("records")
     )
-    better = int((found["effect_low"] > 0).sum())
+    higher, clear = int((found["effect"] > 0).sum()), int((found["effect_low"] > 0).sum())
     return (
         f"To test this, like batches were run that leave no rest, or nearly a whole batch, at rate "
-        f"{found['lr'].iloc[0]:g}. {listed}. In {better} of {len(found)} cases accuracy is higher without the rest."
+        f"{found['lr'].iloc[0]:g}. {listed}. In {higher} of {len(found)} cases accuracy is higher without the rest; in "
+        f"{clear} the interval is clear of zero."
     )
+
+
+def _seeds(row: Mapping[Any, Any]) -> str:
+    if row["n"] == row["even_n"] == 1:
+        return ", one seed each"
+    return f", {row['even_n']} against {row['n']} seeds"
