@@ -56,6 +56,19 @@ def test_a_curve_with_few_batch_sizes_is_not_judged(every_claim):
     assert verdict(every_claim, "G1", made_curve(PEAK, lr=0.1), made_curve({16: 0.5}, lr=3.0)).outcome == "replicated"
 
 
+def dropped(size, accuracy, **changes):
+    """A run of that accuracy, the mean of its last five epochs, that was 20 points higher in the epoch before them."""
+    return made_run((accuracy + 0.2,) + (accuracy,) * 5, batch_size=size, bn_workers=8 if size >= 256 else 1, **changes)
+
+
+def test_g1_says_which_curves_rise_from_a_run_that_dropped_late(every_claim):
+    rest = {size: value for size, value in PEAK.items() if size > 16}
+    found = verdict(every_claim, "G1", made_curve(rest, lr=0.1, epochs=6), [dropped(16, 0.60, lr=0.1)])
+    assert "; a run dropped late at batch 16) at rate 0.1" in found.ours
+    assert ", 1 of them from or to a batch at which a run dropped late (smallnet-4 at rate 0.1)." in found.ours
+    assert "dropped" not in verdict(every_claim, "G1", made_curve(PEAK, lr=0.1)).ours
+
+
 # -- G2: depths together at low rates ----------------------------------------------------------------------------------
 
 
@@ -202,6 +215,14 @@ def test_g3_says_where_a_curve_is_steepest_and_what_the_statistics_do_at_the_sea
     found = verdict(every_claim, "G3", *falling(SLOPE, early), one_worker)
     assert "changes the accuracy of resnet50 at batch 256 and rate 0.1 by -28.0 points" in found.ours
     assert found.ours.endswith("; with resnet101 and resnet152 it was not measured.")
+    assert "dropped" not in found.ours
+    # The run of eight workers falls instead of the statistics.
+    early_but_256 = [run for run in falling(SLOPE, early)[2] if run["batch_size"].item() != 256]
+    fell = [dropped(256, 0.5, lr=0.1, arch="resnet50")]
+    curves = [*falling(SLOPE, early)[:2], early_but_256, *falling(SLOPE, early)[3:]]
+    found = verdict(every_claim, "G3", *curves, fell, one_worker)
+    assert "resnet50 at rate 0.1, whose run there dropped late" in found.ours
+    assert "(1 of 2 runs dropped late, which may make the difference)" in found.ours
     others = [made_run((0.78,) * 5, batch_size=256, lr=0.1, arch=arch, bn_workers=1) for arch in DEEP[1:]]
     assert "not measured" not in verdict(every_claim, "G3", *falling(SLOPE, early), one_worker, others).ours
 

@@ -98,6 +98,13 @@ def test_panels_are_networks_or_rates(panel, headers):
     assert all(f">{header}<" in drawn for header in headers)
 
 
+def test_a_cell_of_which_a_run_dropped_late_has_a_ring():
+    dropped = made_run((0.7, 0.7, 0.1, 0.7, 0.7), batch_size=64, lr=0.1, arch="resnet18")
+    drawn = [svg(figures.accuracy_by_batch_size(cells(*TWO, more))) for more in ([], [dropped])]
+    before, after = (picture.count('aria-roledescription="point"') for picture in drawn)
+    assert after == before + 1
+
+
 def test_another_kind_of_panel_is_refused():
     with pytest.raises(ValueError, match="'seed' is not known; accepted: arch, lr"):
         figures.accuracy_by_batch_size(cells(*TWO), panel="seed")

@@ -34,6 +34,31 @@ def test_a_diverged_run_has_the_accuracy_of_the_epoch_in_which_it_diverged():
     assert frame["accuracy"].item() == pytest.approx(0.1)
 
 
+STEADY = (0.7,) * 20
+
+
+@pytest.mark.parametrize(
+    ("series", "late"),
+    [
+        (STEADY, False),
+        ((*STEADY, 0.54, 0.7, 0.7, 0.7, 0.7, 0.7), True),
+        ((*STEADY, 0.56, 0.7, 0.7, 0.7, 0.7, 0.7), False),  # 14 points
+        ((*STEADY, 0.1, *STEADY), False),  # long ago
+        ((*STEADY, 0.1), True),
+        ((*STEADY, *(0.1,) * 20), True),  # it never came back
+        ((*(0.1,) * 20, 0.7, 0.7), False),
+    ],
+    ids=["steady", "dropped", "less", "early", "at the end", "for good", "rose"],
+)
+def test_a_late_drop_is_an_epoch_of_the_last_ten_far_below_the_best_before_it(series, late):
+    assert summary.final_accuracy(made_run(series))["late_drop"].item() is late
+
+
+def test_late_drops_of_a_cell_are_counted():
+    runs = [made_run((0.7, value, 0.7), seed=seed) for seed, value in enumerate((0.7, 0.1, 0.2))]
+    assert cells(runs)["late_drops"].item() == 2
+
+
 def test_updates_count_the_last_partial_batch():
     frame = summary.final_accuracy(made_run((0.5, 0.5), batch_size=20480, bn_workers=8))
     assert frame["updates"].item() == 2 * 3  # 50,000 = 20,480 + 20,480 + 9,040

@@ -11,6 +11,7 @@ import xarray as xr
 from dolb import summary
 from dolb.claims.claim import Claim, Judge, outcome, sign
 from dolb.summary import batch_size as study
+from dolb.summary import drops
 from dolb.summary.coverage import listed, one_seed_in_words
 
 _KINDS = ("shallow", "deep")  # networks of G3
@@ -30,16 +31,18 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
         f"{row['batch_size']:,} ({study.interval_in_words(row)}"
         + notes[rise].format("rise before")
         + notes[fall].format("fall after")
+        + (f"; a run dropped late at batch {listed(f'{size:,}' for size in row['dropped'])}" if row["dropped"] else "")
         + f") at rate {row['lr']:g}"
         for row, rise, fall in zip(curves.to_dict("records"), rises, falls, strict=True)
     ]
-    listed = "; ".join(
+    by_network = "; ".join(
         f"{arch} " + ", ".join(words for words, of in zip(told, curves["arch"], strict=True) if of == arch)
         for arch in study.by_depth(curves["arch"])
     )
     ours = (
-        f"{holds.count(True)} of {len(curves)} curves rise to an optimum inside the measured range and fall after it. "
-        f"Preferred batch size, with its interval: {listed}."
+        f"{holds.count(True)} of {len(curves)} curves rise to an optimum inside the measured range and fall after it"
+        f"{_from_drops(curves[[hold is True for hold in holds]])}. "
+        f"Preferred batch size, with its interval: {by_network}."
     )
     reason = (
         "A curve counts if both its ends lie below its best cell: the bootstrap interval of each difference must lie "
@@ -47,6 +50,16 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
         f"or {last:,}; otherwise it is open. {one_seed_in_words(study.judged_runs(ds))}"
     )
     return outcome(*holds), ours, reason.rstrip()
+
+
+def _from_drops(curves: pd.DataFrame) -> str:
+    """Say how many of these curves have an end at which a run dropped late, and which; empty where none has."""
+    ends = [
+        f"{row['arch']} at rate {row['lr']:g}"
+        for row in curves.to_dict("records")
+        if {row["measured_from"], row["measured_to"]} & set(row["dropped"])
+    ]
+    return f", {len(ends)} of them from or to a batch at which a run dropped late ({listed(ends)})" if ends else ""
 
 
 def _reached(seen: pd.Series, far_enough: pd.Series) -> list[bool | None]:
@@ -186,7 +199,10 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
     there = found[(found["steepest"] < first) & (found["steepest"] * 2 >= first)]
     if there.empty:
         return ""
-    curves = listed(f"{arch} at rate {lr:g}" for arch, lr in zip(there["arch"], there["lr"], strict=True))
+    curves = listed(
+        f"{row['arch']} at rate {row['lr']:g}" + (", whose run there dropped late" if first in row["dropped"] else "")
+        for row in there.to_dict("records")
+    )
     told = (
         f" {len(there)} of the {len(found)} curves ({curves}) fall most on the way to batch {first:,}, where one "
         "worker's batch norm becomes that of eight"
@@ -197,6 +213,7 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
         return f"{told}; what of this the statistics do was not measured with these networks."
     effects = ", ".join(
         f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} by {summary.points(row, 'effect')}"
+        + drops.in_brackets(row["dropped"], row["compared"])
         for _, row in cells.iterrows()
     )
     told += f"; that change alone, the batch held, changes the accuracy of {effects}"

@@ -16,6 +16,10 @@ from scipy import stats
 from dolb import results
 
 LAST_EPOCHS = 5
+LATE_EPOCHS = 10  # the last epochs, in which a run that drops has little time to recover
+LATE_DROP = (
+    0.15  # of accuracy, below the best epoch before it: several times what epochs differ by from one to the next
+)
 CONFIDENCE = 0.95
 DRAWS = 1000
 ONE_SEED = "of the test set and the spread of other cells' seeds, one seed"
@@ -48,11 +52,13 @@ def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
 
 
 def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
-    """Return a row per run with ``accuracy``, its ``updates``, the ``epochs_done`` and ``device_seconds``.
+    """Return a row per run with ``accuracy``, ``late_drop``, ``updates``, ``epochs_done`` and ``device_seconds``.
 
     The accuracy is the mean over its last epochs: with a constant rate it jumps from epoch to epoch, and the mean over
     a few tells more than the last one. A run that diverged has the accuracy it had in the epoch in which it did, the
-    last that counts as done. Device seconds are those of `results.device_seconds`.
+    last that counts as done. ``late_drop`` says whether one of its last `LATE_EPOCHS` epochs lies more than `LATE_DROP`
+    below the best epoch before it: the accuracy is then that of a run on its way back, and says as much of that one
+    accident as of the setting. Device seconds are those of `results.device_seconds`.
     """
     names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
@@ -60,12 +66,18 @@ def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
     rows = [row[np.isfinite(row)] for row in series]
     window = np.where(frame["diverged"], 1, last)
     frame["accuracy"] = [float(row[-width:].mean()) for row, width in zip(rows, window, strict=True)]
+    frame["late_drop"] = [_drops_late(row) for row in rows]
     frame["epochs_done"] = [len(row) for row in rows]  # fewer than its epochs where it diverged
     frame["device_seconds"] = results.device_seconds(ds).to_numpy()
     # The rest of the data is a batch of its own, unless it is one example, which joins the last.
     full, rest = frame["training_examples"] // frame["batch_size"], frame["training_examples"] % frame["batch_size"]
     frame["updates"] = (frame["epochs"] * (full + (rest > 1))).astype(int)
     return frame
+
+
+def _drops_late(accuracy: np.ndarray) -> bool:
+    below = np.maximum.accumulate(accuracy) - accuracy
+    return bool((below[-LATE_EPOCHS:] > LATE_DROP).any())
 
 
 def seed_spread(frame: pd.DataFrame, by: Sequence[str]) -> pd.Series:
@@ -91,6 +103,8 @@ def _of_another_seed(spread: pd.Series, batch_size: int) -> float:
 def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` for each group.
 
+    ``diverged`` and ``late_drops`` count its runs that did.
+
     Where there are several seeds the interval is Student's for their mean. Where there is one it is the normal
     interval of a share of the test set and of the `seed_spread` of the other groups. If no group has several seeds it
     is that of the test set alone: it then says how well the accuracy of that one network is known, not how much another
@@ -109,13 +123,14 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             interval = "of the test set, one seed" if spread.empty else ONE_SEED
         extra = {
             "diverged": int(group["diverged"].sum()),
+            "late_drops": int(group["late_drop"].sum()),
             "updates": int(group["updates"].iloc[0]),
             "device_seconds": float(group["device_seconds"].mean()),
         }
         key = dict(zip(by, values, strict=True))
         bounds = {"accuracy": mean, "low": mean - half, "high": mean + half, "n": n, "interval": interval}
         rows.append({**key, **bounds, **extra})
-    columns = [*by, "accuracy", "low", "high", "n", "interval", "diverged", "updates", "device_seconds"]
+    columns = [*by, "accuracy", "low", "high", "n", "interval", "diverged", "late_drops", "updates", "device_seconds"]
     return pd.DataFrame(rows, columns=columns)
 
 
