@@ -143,7 +143,7 @@ def recommended(chart, **choices):
     for param in spec["params"]:
         if param["name"] in choices:
             param["value"] = choices[param["name"]]
-    (sentence,) = re.findall(r">((?:Batch|No batch size) [^<]+)<", vl_convert.vegalite_to_svg(spec))
+    (sentence,) = re.findall(r">((?:Batch|No batch size|resnet\d+ was) [^<]+)<", vl_convert.vegalite_to_svg(spec))
     return sentence
 
 
@@ -160,6 +160,15 @@ def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
     assert recommended(chart, limit=0) == "Batch 4,096 at rate 0.1: 60.0% in 1.0 s"
     # At this rate the fastest takes 4 seconds.
     assert recommended(chart, limit=30, rate=0.01) == "No batch size at this rate is that fast"
+
+
+def test_a_rate_that_a_network_lacks_is_said_not_to_have_been_run():
+    curves = [("resnet18", 0.003), ("resnet18", 0.01), ("resnet34", 0.01), ("resnet34", 0.1)]
+    chart = figures.recommendation(priced(*(made_curve(PEAK, lr=lr, arch=arch) for arch, lr in curves)))
+    said = "resnet34 was not run at rate 0.003, only at 0.01, 0.1"
+    assert recommended(chart, network="resnet34", rate=0.003, limit=100) == said
+    assert recommended(chart, network="resnet34", rate=0.003, limit=0) == said
+    assert recommended(chart, network="resnet18", rate=0.003, limit=100).startswith("Batch 256 at rate 0.003")
 
 
 def test_a_network_keeps_its_colour_whichever_others_are_drawn():
