@@ -8,7 +8,6 @@ from dolb.training import engine, gpu_programs, programs
 from dolb.training.config import RunConfig
 from dolb.training.packing import runs_at_once
 
-
 STUCK = 1e-12  # a rate at which nothing moves
 
 
