@@ -103,6 +103,9 @@ def test_a_cell_of_which_a_run_dropped_late_has_a_ring():
     drawn = [svg(figures.accuracy_by_batch_size(cells(*TWO, more))) for more in ([], [dropped])]
     before, after = (picture.count('aria-roledescription="point"') for picture in drawn)
     assert after == before + 1
+    # What lies on top answers the pointer: every layer of points has a hover.
+    layers = figures.accuracy_by_batch_size(cells(*TWO, [dropped])).to_dict()["spec"]["layer"]
+    assert all("tooltip" in layer["encoding"] for layer in layers if layer["mark"]["type"] == "point")
 
 
 def test_another_kind_of_panel_is_refused():

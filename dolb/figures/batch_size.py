@@ -77,7 +77,10 @@ def accuracy_by_batch_size(
         ours.mark_line(strokeWidth=2).encode(y=y).add_params(selection),
         ours.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
         ours.mark_point(filled=True, size=45).encode(y=y, tooltip=accuracy_tooltip()),
-        ours.transform_filter("datum.late_drops > 0").mark_point(size=170, filled=False).encode(y=y),
+        # The ring lies over the point, so it has to answer the pointer as well.
+        ours.transform_filter("datum.late_drops > 0")
+        .mark_point(size=170, filled=False)
+        .encode(y=y, tooltip=accuracy_tooltip()),
     ]
     if reported:
         diamonds = chart.transform_filter("datum.what !== ''").mark_point(
