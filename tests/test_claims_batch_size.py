@@ -122,6 +122,13 @@ def test_g2_leaves_it_open_where_every_network_does_best_at_the_smallest_size(ev
     assert "may have a size in common (16 or less) or none" in found.ours
 
 
+def test_g2_says_where_a_run_dropped_late_beside_the_optimum_that_it_may_have_moved(every_claim):
+    low = [[run for run in curve if run["batch_size"].item() != 128] for curve in depths(0.01, 0.002)]
+    fell = [dropped(128, 0.6, lr=0.01, arch=arch) for arch in SHALLOW + DEEP]
+    found = verdict(every_claim, "G2", *low, fell, *depths(0.1, 0.05))
+    assert "resnet152 1,024 (1,024 to 1,024; a run dropped late at batch 128)" in found.ours
+
+
 def test_g2_is_no_more_than_mixed_while_depths_lack_and_says_which(every_claim):
     archs = ("resnet18", "resnet50", "resnet152")
     found = verdict(every_claim, "G2", *depths(0.01, 0.002, archs=archs), *depths(0.1, 0.05, archs=archs))

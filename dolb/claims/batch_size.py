@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
         f"{row['batch_size']:,} ({study.interval_in_words(row)}"
         + notes[rise].format("rise before")
         + notes[fall].format("fall after")
-        + (f"; a run dropped late at batch {listed(f'{size:,}' for size in row['dropped'])}" if row["dropped"] else "")
+        + _dropped(row)
         + f") at rate {row['lr']:g}"
         for row, rise, fall in zip(curves.to_dict("records"), rises, falls, strict=True)
     ]
@@ -50,6 +51,11 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
         f"or {last:,}; otherwise it is open. {one_seed_in_words(study.judged_runs(ds))}"
     )
     return outcome(*holds), ours, reason.rstrip()
+
+
+def _dropped(row: Mapping[Any, Any]) -> str:
+    """Say at which batch sizes of a row of `preferred` a run dropped late: the best size may be another for it."""
+    return f"; a run dropped late at batch {listed(f'{size:,}' for size in row['dropped'])}" if row["dropped"] else ""
 
 
 def _from_drops(curves: pd.DataFrame) -> str:
@@ -87,7 +93,8 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         + f". From the lowest to the highest rate that is {summary.points(last, 'growth')}. At rate {first['lr']:g} "
         "the preferred batch sizes are "
         + ", ".join(
-            f"{row['arch']} {row['batch_size']:,} ({study.interval_in_words(row)})" for row in peaks.to_dict("records")
+            f"{row['arch']} {row['batch_size']:,} ({study.interval_in_words(row)}{_dropped(row)})"
+            for row in peaks.to_dict("records")
         )
         + f"; {shared}."
     )
