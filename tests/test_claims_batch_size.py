@@ -56,6 +56,19 @@ def test_a_curve_with_few_batch_sizes_is_not_judged(every_claim):
     assert verdict(every_claim, "G1", made_curve(PEAK, lr=0.1), made_curve({16: 0.5}, lr=3.0)).outcome == "replicated"
 
 
+def dropped(size, accuracy, **changes):
+    """A run of that accuracy, the mean of its last five epochs, that was 20 points higher in the epoch before them."""
+    return made_run((accuracy + 0.2,) + (accuracy,) * 5, batch_size=size, bn_workers=8 if size >= 256 else 1, **changes)
+
+
+def test_g1_says_which_curves_rise_from_a_run_that_dropped_late(every_claim):
+    rest = {size: value for size, value in PEAK.items() if size > 16}
+    found = verdict(every_claim, "G1", made_curve(rest, lr=0.1, epochs=6), [dropped(16, 0.60, lr=0.1)])
+    assert "; a run dropped late at batch 16) at rate 0.1" in found.ours
+    assert ", 1 of them from or to a batch at which a run dropped late (smallnet-4 at rate 0.1)." in found.ours
+    assert "dropped" not in verdict(every_claim, "G1", made_curve(PEAK, lr=0.1)).ours
+
+
 # -- G2: depths together at low rates ----------------------------------------------------------------------------------
 
 
@@ -109,6 +122,13 @@ def test_g2_leaves_it_open_where_every_network_does_best_at_the_smallest_size(ev
     assert "may have a size in common (16 or less) or none" in found.ours
 
 
+def test_g2_says_where_a_run_dropped_late_beside_the_optimum_that_it_may_have_moved(every_claim):
+    low = [[run for run in curve if run["batch_size"].item() != 128] for curve in depths(0.01, 0.002)]
+    fell = [dropped(128, 0.6, lr=0.01, arch=arch) for arch in SHALLOW + DEEP]
+    found = verdict(every_claim, "G2", *low, fell, *depths(0.1, 0.05))
+    assert "resnet152 1,024 (1,024 to 1,024; a run dropped late at batch 128)" in found.ours
+
+
 def test_g2_is_no_more_than_mixed_while_depths_lack_and_says_which(every_claim):
     archs = ("resnet18", "resnet50", "resnet152")
     found = verdict(every_claim, "G2", *depths(0.01, 0.002, archs=archs), *depths(0.1, 0.05, archs=archs))
@@ -148,6 +168,29 @@ def test_g3_is_mixed_where_both_fall_alike(every_claim):
     assert verdict(every_claim, "G3", *falling(SLOPE, SLOPE)).outcome == "mixed"
 
 
+def test_g3_counts_only_rates_that_all_networks_have(every_claim):
+    # At 0.3 two networks say the opposite of what all five say at 0.1.
+    apart = [made_curve(CLIFF, lr=0.3, arch="resnet18"), made_curve(SLOPE, lr=0.3, arch="resnet50")]
+    found, alone = (verdict(every_claim, "G3", *falling(SLOPE, CLIFF), *more) for more in (apart, []))
+    assert found.outcome == "replicated"
+    assert found.ours == alone.ours
+    assert "mean over the 1 rate that all have" in found.ours
+
+
+def test_g3_is_mixed_where_one_curve_decides_it_and_says_which(every_claim):
+    curves = falling(SLOPE, SLOPE)
+    one_cliff = [*curves[:-1], made_curve(CLIFF, lr=0.1, arch="resnet152")]
+    found = verdict(every_claim, "G3", *one_cliff)
+    assert found.outcome == "mixed"
+    assert "By all curves that is replicated, but a single curve decides it" in found.ours
+    assert "it is otherwise without resnet152 at rate 0.1 (mixed: " in found.ours
+    assert "without resnet50" not in found.ours
+
+
+def test_g3_says_so_where_no_single_curve_decides_it(every_claim):
+    assert "the outcome stays whichever is left out" in verdict(every_claim, "G3", *falling(SLOPE, CLIFF)).ours
+
+
 def test_g3_needs_both_kinds_at_one_rate_and_all_depths(every_claim):
     shallow, deep = made_curve(SLOPE, lr=0.1, arch="resnet18"), made_curve(CLIFF, lr=0.1, arch="resnet50")
     elsewhere = made_curve(CLIFF, lr=0.01, arch="resnet50")
@@ -179,6 +222,14 @@ def test_g3_says_where_a_curve_is_steepest_and_what_the_statistics_do_at_the_sea
     found = verdict(every_claim, "G3", *falling(SLOPE, early), one_worker)
     assert "changes the accuracy of resnet50 at batch 256 and rate 0.1 by -28.0 points" in found.ours
     assert found.ours.endswith("; with resnet101 and resnet152 it was not measured.")
+    assert "dropped" not in found.ours
+    # The run of eight workers falls instead of the statistics.
+    early_but_256 = [run for run in falling(SLOPE, early)[2] if run["batch_size"].item() != 256]
+    fell = [dropped(256, 0.5, lr=0.1, arch="resnet50")]
+    curves = [*falling(SLOPE, early)[:2], early_but_256, *falling(SLOPE, early)[3:]]
+    found = verdict(every_claim, "G3", *curves, fell, one_worker)
+    assert "resnet50 at rate 0.1, whose run there dropped late" in found.ours
+    assert "(1 of 2 runs dropped late, which may make the difference)" in found.ours
     others = [made_run((0.78,) * 5, batch_size=256, lr=0.1, arch=arch, bn_workers=1) for arch in DEEP[1:]]
     assert "not measured" not in verdict(every_claim, "G3", *falling(SLOPE, early), one_worker, others).ours
 

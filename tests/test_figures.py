@@ -98,6 +98,16 @@ def test_panels_are_networks_or_rates(panel, headers):
     assert all(f">{header}<" in drawn for header in headers)
 
 
+def test_a_cell_of_which_a_run_dropped_late_has_a_ring():
+    dropped = made_run((0.7, 0.7, 0.1, 0.7, 0.7), batch_size=64, lr=0.1, arch="resnet18")
+    drawn = [svg(figures.accuracy_by_batch_size(cells(*TWO, more))) for more in ([], [dropped])]
+    before, after = (picture.count('aria-roledescription="point"') for picture in drawn)
+    assert after == before + 1
+    # What lies on top answers the pointer: every layer of points has a hover.
+    layers = figures.accuracy_by_batch_size(cells(*TWO, [dropped])).to_dict()["spec"]["layer"]
+    assert all("tooltip" in layer["encoding"] for layer in layers if layer["mark"]["type"] == "point")
+
+
 def test_another_kind_of_panel_is_refused():
     with pytest.raises(ValueError, match="'seed' is not known; accepted: arch, lr"):
         figures.accuracy_by_batch_size(cells(*TWO), panel="seed")
@@ -136,7 +146,7 @@ def recommended(chart, **choices):
     for param in spec["params"]:
         if param["name"] in choices:
             param["value"] = choices[param["name"]]
-    (sentence,) = re.findall(r">((?:Batch|No batch size) [^<]+)<", vl_convert.vegalite_to_svg(spec))
+    (sentence,) = re.findall(r">((?:Batch|No batch size|resnet\d+ was) [^<]+)<", vl_convert.vegalite_to_svg(spec))
     return sentence
 
 
@@ -153,6 +163,15 @@ def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
     assert recommended(chart, limit=0) == "Batch 4,096 at rate 0.1: 60.0% in 1.0 s"
     # At this rate the fastest takes 4 seconds.
     assert recommended(chart, limit=30, rate=0.01) == "No batch size at this rate is that fast"
+
+
+def test_a_rate_that_a_network_lacks_is_said_not_to_have_been_run():
+    curves = [("resnet18", 0.003), ("resnet18", 0.01), ("resnet34", 0.01), ("resnet34", 0.1)]
+    chart = figures.recommendation(priced(*(made_curve(PEAK, lr=lr, arch=arch) for arch, lr in curves)))
+    said = "resnet34 was not run at rate 0.003, only at 0.01, 0.1"
+    assert recommended(chart, network="resnet34", rate=0.003, limit=100) == said
+    assert recommended(chart, network="resnet34", rate=0.003, limit=0) == said
+    assert recommended(chart, network="resnet18", rate=0.003, limit=100).startswith("Batch 256 at rate 0.003")
 
 
 def test_a_network_keeps_its_colour_whichever_others_are_drawn():

@@ -34,6 +34,31 @@ def test_a_diverged_run_has_the_accuracy_of_the_epoch_in_which_it_diverged():
     assert frame["accuracy"].item() == pytest.approx(0.1)
 
 
+STEADY = (0.7,) * 20
+
+
+@pytest.mark.parametrize(
+    ("series", "late"),
+    [
+        (STEADY, False),
+        ((*STEADY, 0.54, 0.7, 0.7, 0.7, 0.7, 0.7), True),
+        ((*STEADY, 0.56, 0.7, 0.7, 0.7, 0.7, 0.7), False),  # 14 points
+        ((*STEADY, 0.1, *STEADY), False),  # long ago
+        ((*STEADY, 0.1), True),
+        ((*STEADY, *(0.1,) * 20), True),  # it never came back
+        ((*(0.1,) * 20, 0.7, 0.7), False),
+    ],
+    ids=["steady", "dropped", "less", "early", "at the end", "for good", "rose"],
+)
+def test_a_late_drop_is_an_epoch_of_the_last_ten_far_below_the_best_before_it(series, late):
+    assert summary.final_accuracy(made_run(series))["late_drop"].item() is late
+
+
+def test_late_drops_of_a_cell_are_counted():
+    runs = [made_run((0.7, value, 0.7), seed=seed) for seed, value in enumerate((0.7, 0.1, 0.2))]
+    assert cells(runs)["late_drops"].item() == 2
+
+
 def test_updates_count_the_last_partial_batch():
     frame = summary.final_accuracy(made_run((0.5, 0.5), batch_size=20480, bn_workers=8))
     assert frame["updates"].item() == 2 * 3  # 50,000 = 20,480 + 20,480 + 9,040
@@ -71,6 +96,40 @@ def test_two_seeds_that_agree_by_luck_are_not_taken_for_certainty():
     row = bootstrapped(seeds(0.8, 0.8))[0].iloc[0]
     assert row["high"] - row["low"] > 0.01
     assert row["interval"] == "over 2 seeds and the test set"
+
+
+def test_one_seed_takes_the_spread_of_seeds_from_cells_of_its_batch_size_pooled_over_rates():
+    several = [*seeds(0.70, 0.74, lr=0.1), *seeds(0.60, 0.61, 0.62, lr=0.01)]
+    found, draws = bootstrapped([*several, *seeds(0.5, lr=0.3)])
+    pooled = (0.02**2 * 2 + 0.01**2 * 2) / (1 + 2)  # squares about the means, over degrees of freedom
+    expected = pooled + 0.5 * 0.5 / 10_000
+    assert draws[:, -1].var() == pytest.approx(expected, rel=0.15)
+    row = found.iloc[-1]
+    assert row["interval"] == summary.ONE_SEED
+    assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * np.sqrt(expected), rel=0.1)
+
+
+def test_a_batch_size_without_several_seeds_takes_the_spread_of_the_nearest_that_has():
+    several = [*seeds(0.7, 0.8, batch_size=8192), *seeds(0.80, 0.81, batch_size=256)]
+    frame = summary.final_accuracy(results.merge([*several, *seeds(0.6, batch_size=64), *seeds(0.6, batch_size=4096)]))
+    spread = summary.seed_spread(frame, CELL)
+    assert spread.to_dict() == pytest.approx(
+        {256: np.std([0.80, 0.81], ddof=1), 8192: np.std([0.7, 0.8], ddof=1)}, rel=1e-4
+    )
+    draws = summary.resample(frame, CELL)  # by batch size: 64, 256, 4096, 8192
+    of_test_set = 0.6 * 0.4 / 10_000
+    assert draws[:, 0].var() == pytest.approx(spread[256] ** 2 + of_test_set, rel=0.15)
+    assert draws[:, 2].var() == pytest.approx(spread[8192] ** 2 + of_test_set, rel=0.15)
+
+
+def test_cells_of_several_seeds_borrow_no_spread():
+    one, other = seeds(0.80, 0.81, 0.82, lr=0.1), seeds(0.5, 0.9, lr=0.3)
+    assert bootstrapped(one)[0].iloc[0]["low"] == bootstrapped([*one, *other])[0].iloc[0]["low"]
+
+
+def test_what_is_drawn_is_an_accuracy():
+    _, draws = bootstrapped([*seeds(0.1, 0.6, lr=0.1), *seeds(0.1, lr=0.3)])
+    assert draws.min() == 0
 
 
 def test_draws_come_in_the_order_of_the_cells():

@@ -36,13 +36,71 @@ def test_a_step_that_grows_from_the_smallest_batch_on_is_not_the_hosts():
     assert "grows with the batch from the smallest on" in found
 
 
-def test_a_host_that_was_slower_on_another_occasion_is_told_and_what_that_does_to_ratios():
-    rows = [("resnet152", 128, 60.0, "a"), ("resnet152", 256, 80.0, "b"), ("resnet152", 1024, 60.0, "a")]
-    found = benchmarks.host_in_words(timed(*((arch, s, LOOP, ms, of) for arch, s, ms, of in rows)), LOOP)
-    assert "took 80.0 ms at batch 256 and, on another occasion, 60.0 ms at batch 1,024." in found
-    assert "about 25% lower" in found
-    once = benchmarks.host_in_words(timed(*((arch, s, LOOP, ms, "a") for arch, s, ms, _ in rows)), LOOP)
+def test_every_step_at_the_hosts_pace_is_compared_with_the_fastest_of_another_occasion():
+    sizes = [(16, 8.0, "a"), (64, 10.0, "b"), (1024, 9.0, "b"), (20480, 40.0, "a")]
+    found = benchmarks.host_in_words(timed(*(("resnet18", s, LOOP, ms, of) for s, ms, of in sizes)), LOOP)
+    assert "resnet18 took 10.0 ms at batch 64, against 8.0 ms at batch 16, by which ratios are 20% lower;" in found
+    assert found.endswith(
+        "resnet18 took 9.0 ms at batch 1,024, against 8.0 ms at batch 16, by which ratios are 11% lower."
+    )
+    once = benchmarks.host_in_words(timed(*(("resnet18", s, LOOP, ms, "a") for s, ms, _ in sizes)), LOOP)
     assert "occasion" not in once
+
+
+def engine(*rows):
+    """Make the engine's rows of network, batch size, runs at once and ratio, as they are compared."""
+    table = pd.DataFrame(rows, columns=["arch", "batch_size", "runs_at_once", "ratio"])
+    return table.assign(ratio_low=table["ratio"] - 0.5, ratio_high=table["ratio"] + 0.5)
+
+
+def test_what_ratios_would_be_by_the_fastest_step_is_said():
+    ds = timed(("resnet18", 16, LOOP, 8.0, "a"), ("resnet18", 64, LOOP, 10.0, "b"))
+    found = benchmarks.host_in_words(ds, LOOP, engine(("resnet18", 64, 1, 10.0), ("resnet18", 64, 16, 30.0)))
+    assert found.endswith("20% lower (8.0 instead of 10.0 with one run, 24.0 instead of 30.0 with 16 runs at once).")
+
+
+def test_every_target_stands_beside_what_one_run_and_several_reached():
+    rows = [
+        ("resnet18", 64, 1, 11.0),
+        ("resnet18", 64, 16, 35.0),
+        ("resnet18", 1024, 1, 6.0),
+        ("resnet152", 256, 4, 7.0),
+    ]
+    found = benchmarks.against_targets(engine(*rows)).reset_index(names="network").set_index(["network", "batch size"])
+    assert len(found) == len(benchmarks.TARGETS)
+    assert found.loc[("resnet18", "64")].tolist() == [
+        "20x", "11.0x (10.5 to 11.5)", "35.0x (34.5 to 35.5, 16 runs)", "by several together only"
+    ]  # fmt: skip
+    assert found.loc[("resnet18", "1,024")].tolist() == ["5x", "6.0x (5.5 to 6.5)", "not timed", "by one run"]
+    assert found.loc[("resnet152", "256"), "reached"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("alone", "packed", "reached"),
+    [
+        (9.0, 12.0, "by one run"),
+        (8.2, 12.0, "by several together; by one run perhaps"),  # its interval begins at 7.7
+        (7.0, 12.0, "by several together only"),
+        (7.0, 8.2, "perhaps"),
+        (6.0, 7.0, "no"),
+    ],
+)
+def test_a_target_is_reached_by_a_whole_interval(alone, packed, reached):
+    rows = ("resnet152", 256, 1, alone), ("resnet152", 256, 8, packed)
+    assert benchmarks.TARGETS["resnet152", 256] == 8
+    assert benchmarks.against_targets(engine(*rows)).loc["resnet152", "reached"] == reached
+
+
+def test_the_range_of_ratios_is_said_for_packs_and_for_one_run():
+    rows = [
+        ("resnet18", 64, 1, 11.4),
+        ("resnet18", 64, 16, 34.9),
+        ("resnet18", 1024, 1, 1.9),
+        ("resnet18", 1024, 2, 2.0),
+    ]
+    assert benchmarks.ratios_in_words(engine(*rows)) == (
+        "2.0 to 34.9 times as fast with several runs at once and 1.9 to 11.4 times as fast with one run alone"
+    )
 
 
 @pytest.mark.parametrize(

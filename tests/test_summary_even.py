@@ -32,7 +32,21 @@ def test_words_give_every_pair_and_count_the_clear_ones():
     both = results.merge([evenly(16667, 0.66), evenly(8333, 0.70)])
     told = even.in_words(curve(), both)
     assert "smallnet-4 with batch 16,667 instead of 16,384, which leaves 848: +6.0 points" in told
-    assert "In 1 of 2 cases accuracy is higher without the rest." in told
+    assert "In 1 of 2 cases accuracy is higher without the rest; in 1 the interval is clear of zero" in told
+
+
+def test_words_say_of_how_many_seeds_a_pair_is():
+    assert "), one seed each." in even.in_words(curve(), evenly(16667, 0.66))
+    assert "dropped late," not in even.in_words(curve(), evenly(16667, 0.66))
+    again = results.merge([evenly(16667, 0.66), evenly(16667, 0.67, seed=1)])
+    assert ", 2 against 1 seeds." in even.in_words(curve(), again)
+
+
+def test_words_say_where_a_run_dropped_late():
+    dropped = made_run((0.8, 0.66, 0.66, 0.6, 0.66), experiment="even-batches", batch_size=16667, bn_workers=8, lr=0.03)
+    told = even.in_words(curve(), dropped)
+    assert "one seed each (1 of 2 runs dropped late, which may make the difference)." in told
+    assert told.endswith("in 1 the interval is clear of zero, in 0 of these without a run that dropped late.")
 
 
 def test_without_runs_it_is_said_not_to_be_tested():

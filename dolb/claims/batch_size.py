@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,10 @@ import xarray as xr
 from dolb import summary
 from dolb.claims.claim import Claim, Judge, outcome, sign
 from dolb.summary import batch_size as study
+from dolb.summary import drops
 from dolb.summary.coverage import listed, one_seed_in_words
 
+_KINDS = ("shallow", "deep")  # networks of G3
 _TOO_FEW = f"No curve has at least {study.FEWEST_POINTS} batch sizes."
 
 
@@ -29,16 +32,18 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
         f"{row['batch_size']:,} ({study.interval_in_words(row)}"
         + notes[rise].format("rise before")
         + notes[fall].format("fall after")
+        + _dropped(row)
         + f") at rate {row['lr']:g}"
         for row, rise, fall in zip(curves.to_dict("records"), rises, falls, strict=True)
     ]
-    listed = "; ".join(
+    by_network = "; ".join(
         f"{arch} " + ", ".join(words for words, of in zip(told, curves["arch"], strict=True) if of == arch)
         for arch in study.by_depth(curves["arch"])
     )
     ours = (
-        f"{holds.count(True)} of {len(curves)} curves rise to an optimum inside the measured range and fall after it. "
-        f"Preferred batch size, with its interval: {listed}."
+        f"{holds.count(True)} of {len(curves)} curves rise to an optimum inside the measured range and fall after it"
+        f"{_from_drops(curves[[hold is True for hold in holds]])}. "
+        f"Preferred batch size, with its interval: {by_network}."
     )
     reason = (
         "A curve counts if both its ends lie below its best cell: the bootstrap interval of each difference must lie "
@@ -46,6 +51,21 @@ def _optimum(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str
         f"or {last:,}; otherwise it is open. {one_seed_in_words(study.judged_runs(ds))}"
     )
     return outcome(*holds), ours, reason.rstrip()
+
+
+def _dropped(row: Mapping[Any, Any]) -> str:
+    """Say at which batch sizes of a row of `preferred` a run dropped late: the best size may be another for it."""
+    return f"; a run dropped late at batch {listed(f'{size:,}' for size in row['dropped'])}" if row["dropped"] else ""
+
+
+def _from_drops(curves: pd.DataFrame) -> str:
+    """Say how many of these curves have an end at which a run dropped late, and which; empty where none has."""
+    ends = [
+        f"{row['arch']} at rate {row['lr']:g}"
+        for row in curves.to_dict("records")
+        if {row["measured_from"], row["measured_to"]} & set(row["dropped"])
+    ]
+    return f", {len(ends)} of them from or to a batch at which a run dropped late ({listed(ends)})" if ends else ""
 
 
 def _reached(seen: pd.Series, far_enough: pd.Series) -> list[bool | None]:
@@ -73,7 +93,8 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         + f". From the lowest to the highest rate that is {summary.points(last, 'growth')}. At rate {first['lr']:g} "
         "the preferred batch sizes are "
         + ", ".join(
-            f"{row['arch']} {row['batch_size']:,} ({study.interval_in_words(row)})" for row in peaks.to_dict("records")
+            f"{row['arch']} {row['batch_size']:,} ({study.interval_in_words(row)}{_dropped(row)})"
+            for row in peaks.to_dict("records")
         )
         + f"; {shared}."
     )
@@ -110,33 +131,72 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
     runs = study.judged_runs(ds)
     networks = claims["G3"].setting
     found = study.falls(runs)
+    found = found[found["arch"].isin([*networks["shallow"], *networks["deep"]])]
     lacking = _lacking(found["arch"], [*networks["shallow"], *networks["deep"]], runs)
-    kinds = {kind: found[found["arch"].isin(networks[kind])] for kind in ("shallow", "deep")}
-    rates = sorted(set(kinds["shallow"]["lr"]) & set(kinds["deep"]["lr"]))
-    if not rates:
-        reason = f"Falling curves of a shallow and of a deep network at one rate are the least. {lacking}"
+    # A rate that some networks lack would compare one set of networks there and another elsewhere.
+    counted = found[found.groupby("lr")["arch"].transform("nunique") == found["arch"].nunique()]
+    if not set(counted["arch"]) & set(networks["shallow"]) or not set(counted["arch"]) & set(networks["deep"]):
+        reason = (
+            "Falling curves of a shallow and of a deep network at one rate, which every network that is compared has, "
+            f"are the least. {lacking}"
+        )
         return "not yet measured", "", reason.rstrip()
-    # The mean over the networks of a rate, then over rates: no rate counts more for having more networks.
-    at_rate = [{kind: rows[rows["lr"] == rate] for kind, rows in kinds.items()} for rate in rates]
-    means = {kind: np.mean([rows[kind]["suddenness"].mean() for rows in at_rate]) for kind in kinds}
-    drawn = {kind: np.mean([_mean_draws(rows[kind]["draws"]) for rows in at_rate], axis=0) for kind in kinds}
-    more = means["deep"] - means["shallow"]
-    low, high = summary.interval(drawn["deep"] - drawn["shallow"], more)
-    counted = found[found["lr"].isin(rates)]
-    listed = ", ".join(f"{arch} {_range(counted[counted['arch'] == arch])}" for arch in study.by_depth(counted["arch"]))
+    more = _interval(*_more_sudden(counted, networks))
+    by_network = counted.groupby("arch")["suddenness"].mean()
+    means = {kind: by_network[by_network.index.isin(networks[kind])].mean() for kind in _KINDS}
+    told = ", ".join(f"{arch} {_range(counted[counted['arch'] == arch])}" for arch in study.by_depth(counted["arch"]))
+    judged, rests = _whichever_is_left_out(counted, networks)
     ours = (
         f"On a scale from 0, a straight slope, to 1, a cliff, the deep networks' curves fall with a suddenness of "
-        f"{means['deep']:.2f} and the shallow ones' with {means['shallow']:.2f}, mean over "
-        f"{_count(rates, 'rate')}; the difference is {more:+.2f} ({low:+.2f} to {high:+.2f}). By network, "
-        f"over the rates: {listed}." + _seam(counted, ds)
+        f"{means['deep']:.2f} and the shallow ones' with {means['shallow']:.2f}, mean over the "
+        f"{_count(sorted(set(counted['lr'])), 'rate')} that all have; the difference is {more}. {rests} "
+        f"By network, over the rates: {told}." + _seam(counted, ds)
     )
     reason = (
         "Suddenness is the largest share of the loss past the optimum that falls within one doubling of the batch, "
         "scaled so that a straight slope over the logarithm of the batch size has 0 and a cliff 1, however far the "
-        "sizes reach past the optimum. Counted are curves that reach the largest batch. Replicated needs a difference "
-        "whose interval lies above zero. " + one_seed_in_words(runs.merge(counted[list(study.CURVE)]))
+        "sizes reach past the optimum. Counted are curves that reach the largest batch, at rates at which every "
+        "network has one. Replicated needs a difference whose interval lies above zero, not replicated one below, and "
+        "either has to stay whichever curve is left out; anything else is mixed. "
+        + one_seed_in_words(runs.merge(counted[list(study.CURVE)]))
     )
-    return _within_reach(outcome(sign(low, high)), ours, reason, lacking)
+    return _within_reach(judged, ours, reason, lacking)
+
+
+def _more_sudden(curves: pd.DataFrame, networks: Mapping[str, list[str]]) -> tuple[float, float, float]:
+    """Return by how much the deep networks' curves fall more suddenly than the shallow ones', with its interval.
+
+    The mean over the networks of a rate, then over the rates at which both kinds have one: no rate counts more for
+    having more networks. nan where there is no such rate.
+    """
+    differences, drawn = [], []
+    for _, rows in curves.groupby("lr"):
+        deep, shallow = (rows[rows["arch"].isin(networks[kind])] for kind in ("deep", "shallow"))
+        if len(deep) and len(shallow):
+            differences.append(deep["suddenness"].mean() - shallow["suddenness"].mean())
+            drawn.append(_mean_draws(deep["draws"]) - _mean_draws(shallow["draws"]))
+    if not differences:
+        return (float("nan"),) * 3
+    difference = float(np.mean(differences))
+    return difference, *summary.interval(np.mean(drawn, axis=0), difference)
+
+
+def _whichever_is_left_out(curves: pd.DataFrame, networks: Mapping[str, list[str]]) -> tuple[str, str]:
+    """Return the outcome of G3, mixed where leaving one curve out gives another, and say which curve that is."""
+    judged = outcome(sign(*_more_sudden(curves, networks)[1:]))
+    without = []
+    for place in curves.index:
+        difference, low, high = _more_sudden(curves.drop(index=place), networks)
+        other = outcome(sign(low, high))
+        if np.isfinite(difference) and other != judged:
+            one = curves.loc[place]
+            without.append(f"{one['arch']} at rate {one['lr']:g} ({other}: {_interval(difference, low, high)})")
+    if not without:
+        return judged, "No single curve decides this: the outcome stays whichever is left out."
+    return "mixed", (
+        f"By all curves that is {judged}, but a single curve decides it: it is otherwise without "
+        f"{' or without '.join(without)}."
+    )
 
 
 def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
@@ -146,7 +206,10 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
     there = found[(found["steepest"] < first) & (found["steepest"] * 2 >= first)]
     if there.empty:
         return ""
-    curves = listed(f"{arch} at rate {lr:g}" for arch, lr in zip(there["arch"], there["lr"], strict=True))
+    curves = listed(
+        f"{row['arch']} at rate {row['lr']:g}" + (", whose run there dropped late" if first in row["dropped"] else "")
+        for row in there.to_dict("records")
+    )
     told = (
         f" {len(there)} of the {len(found)} curves ({curves}) fall most on the way to batch {first:,}, where one "
         "worker's batch norm becomes that of eight"
@@ -157,6 +220,7 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
         return f"{told}; what of this the statistics do was not measured with these networks."
     effects = ", ".join(
         f"{row['arch']} at batch {row['batch_size']:,} and rate {row['lr']:g} by {summary.points(row, 'effect')}"
+        + drops.in_brackets(row["dropped"], row["compared"])
         for _, row in cells.iterrows()
     )
     told += f"; that change alone, the batch held, changes the accuracy of {effects}"
@@ -249,14 +313,13 @@ def _count(things: list, word: str) -> str:
     return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
 
 
-def _span(sizes: pd.Series) -> str:
-    low, high = sizes.min(), sizes.max()
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def _range(curves: pd.DataFrame) -> str:
     low, high = curves["suddenness"].min(), curves["suddenness"].max()
     return f"{low:.2f}" if len(curves) == 1 else f"{low:.2f} to {high:.2f}"
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def _points(row: pd.Series) -> str:

@@ -44,9 +44,9 @@ def accuracy_by_batch_size(
 ) -> alt.FacetChart:
     """Draw accuracy against batch size, with intervals: a panel per network and a line per rate, or the other way.
 
-    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, diverged; ``panel`` is ``arch`` or ``lr``;
-    ``reported`` the paper's own numbers as arch, batch_size, accuracy, what, for panels of networks; ``said`` what it
-    says in words.
+    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, diverged, late_drops, which put a ring around
+    a point; ``panel`` is ``arch`` or ``lr``; ``reported`` the paper's own numbers as arch, batch_size, accuracy, what,
+    for panels of networks; ``said`` what it says in words.
     """
     if panel not in ("arch", "lr"):
         raise ValueError(f"panel {panel!r} is not known; accepted: arch, lr")
@@ -77,6 +77,10 @@ def accuracy_by_batch_size(
         ours.mark_line(strokeWidth=2).encode(y=y).add_params(selection),
         ours.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
         ours.mark_point(filled=True, size=45).encode(y=y, tooltip=accuracy_tooltip()),
+        # The ring lies over the point, so it has to answer the pointer as well.
+        ours.transform_filter("datum.late_drops > 0")
+        .mark_point(size=170, filled=False)
+        .encode(y=y, tooltip=accuracy_tooltip()),
     ]
     if reported:
         diamonds = chart.transform_filter("datum.what !== ''").mark_point(

@@ -30,9 +30,11 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
     ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, run_seconds, priced_by. Under the chart the
     reader chooses a network, a rate or any, and a time limit: a slider that goes, on a logarithmic scale, from the
     network's fastest run to its slowest. Recommended is the highest accuracy within the limit; best for its time is a
-    cell that no faster one equals.
+    cell that no faster one equals. A rate at which the network was not run is said not to have been.
     """
     archs, rates = by_depth(cells["arch"]), sorted(cells["lr"].unique())
+    of_network = cells.groupby("arch")["lr"].unique().map(lambda own: ", ".join(f"{rate:g}" for rate in sorted(own)))
+    cells = cells.assign(rates=cells["arch"].map(of_network))
     network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
     rate = alt.param(name="rate", value=ANY, bind=alt.binding_select(options=[ANY, *rates], name="learning rate "))
     slider = alt.binding_range(
@@ -78,6 +80,14 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         "' in ' + format(datum.run_seconds, '.1f') + ' s'"
     )
     one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", best="max(best)")
+    lacking = (
+        alt.Chart(cells)
+        .transform_filter("datum.arch === network")
+        .transform_calculate(asked_for=f"rate === '{ANY}' || datum.lr === rate ? 1 : 0")
+        .transform_aggregate(points="sum(asked_for)", groupby=["arch", "rates"])
+        .transform_filter("datum.points === 0")
+        .transform_calculate(words="datum.arch + ' was not run at rate ' + rate + ', only at ' + datum.rates")
+    )
     above: dict[str, Any] = {"align": "left", "fontSize": 14, "fontWeight": "bold"}
     place = {"x": alt.value(6), "y": alt.value(-8)}
     return alt.layer(
@@ -93,6 +103,7 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         .transform_calculate(words="'No batch size at this rate is that fast'")
         .mark_text(color=REPORTED, **above)
         .encode(text="words:N", **place),
+        lacking.mark_text(color=REPORTED, **above).encode(text="words:N", **place),
     ).properties(width=540, height=290, title=titled(title))
 
 

@@ -85,4 +85,5 @@ def accuracy_tooltip(seconds: str = "device_seconds") -> list[alt.Tooltip]:
         alt.Tooltip("updates:Q", title="updates", format=","),
         alt.Tooltip(f"{seconds}:Q", title="device seconds", format=",.1f"),
         alt.Tooltip("diverged:Q", title="diverged"),
+        alt.Tooltip("late_drops:Q", title="dropped late"),
     ]

@@ -14,6 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb import summary
+from dolb.summary import drops
 
 CURVE = ("arch", "lr")
 CELL = (*CURVE, "batch_size")
@@ -56,10 +57,10 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
     ``smallest`` to ``largest`` spans 95% of the draws' best sizes. Where that reaches the first or last size that was
     run it is open: ``open_below``, ``open_above``; a size beyond may do as well or better. ``rise`` and ``fall`` are
     what is lost at the ends of the curve against the best; ``rises`` and ``falls`` say whether the interval of that
-    loss lies above zero.
+    loss lies above zero. ``dropped`` are the batch sizes at which a run dropped late.
     """
     columns = [*CELL, "smallest", "largest", "open_below", "open_above", "accuracy", "rise", "fall", "rises", "falls"]
-    columns += ["measured_from", "measured_to", "points", "fewest_seeds", "most_seeds"]
+    columns += ["measured_from", "measured_to", "points", "fewest_seeds", "most_seeds", "dropped"]
     rows = []
     for values, curve, draws in _curves(runs):
         accuracy, sizes = curve["accuracy"].to_numpy(), curve["batch_size"].to_numpy()
@@ -85,6 +86,7 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
                 "points": len(sizes),
                 "fewest_seeds": int(curve["n"].min()),
                 "most_seeds": int(curve["n"].max()),
+                "dropped": curve.loc[curve["late_drops"] > 0, "batch_size"].tolist(),
             }
         )
     return pd.DataFrame(rows, columns=columns)
@@ -151,9 +153,10 @@ def falls(runs: pd.DataFrame) -> pd.DataFrame:
         if optimum["falls"] and np.isfinite(found) and sizes[-1] == runs["batch_size"].max():
             drawn = np.array([suddenness(sizes, draw) for draw in draws])
             low, high = summary.interval(drawn, found)
-            row = {"suddenness": found, "low": max(low, 0.0), "high": min(high, 1.0), "fall": optimum["fall"]}
-            rows.append({**values, **row, "batch_size": optimum["batch_size"], "steepest": steepest, "draws": drawn})
-    columns = [*CURVE, "suddenness", "low", "high", "fall", "batch_size", "steepest", "draws"]
+            row = {"suddenness": found, "low": max(low, 0.0), "high": min(high, 1.0)}
+            row |= {name: optimum[name] for name in ("fall", "batch_size", "dropped")}
+            rows.append({**values, **row, "steepest": steepest, "draws": drawn})
+    columns = [*CURVE, "suddenness", "low", "high", "fall", "batch_size", "dropped", "steepest", "draws"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -241,7 +244,11 @@ def dealt_in_words(rests: pd.DataFrame) -> str:
     one = rests.iloc[0]
     cells = [
         (f"{row['bn_workers']} workers, {row['least']} each or more: " if row["bn_workers"] > 1 else "1 worker: ")
-        + (f"{row['diverged']} of {row['n']} runs diverged" if row["diverged"] else f"{row['accuracy']:.1%}")
+        + (
+            f"{row['diverged']} of {row['n']} runs diverged"
+            if row["diverged"]
+            else f"{row['accuracy']:.1%}{drops.in_brackets(row['late_drops'], row['n'])}"
+        )
         for row in rests.to_dict("records")
     ]
     return (
@@ -273,6 +280,8 @@ def separated(ds: xr.Dataset) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     one = found[found["change"] == SHARED].iloc[0]
     same = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
+    # Other batches in shares are not compared: runs of theirs that diverged say nothing of the spread between seeds.
+    same = same[(same["bn_workers"] == 1) | (same["batch_size"] == one["batch_size"])]
     by = ["batch_size", "bn_workers"]
     cells, draws = summary.bootstrapped(same, by)
     pairs = zip(cells["batch_size"].tolist(), cells["bn_workers"].tolist(), strict=True)
@@ -318,7 +327,7 @@ def seams_in_words(ds: xr.Dataset) -> str:
         return "With deeper networks this was not run."
     listed = "; ".join(
         f"{row['arch']} at batch {row['batch_size']:,}, {row['batch_size'] // WORKERS} examples to a worker: "
-        f"{summary.points(row, 'effect')}"
+        f"{summary.points(row, 'effect')}{drops.in_brackets(row['dropped'], row['compared'])}"
         for row in others.to_dict("records")
     )
     seeds = f"{others['n'].min()} to {others['n'].max()} seeds" if others["n"].max() > 1 else "one seed"
@@ -331,21 +340,25 @@ def seams_in_words(ds: xr.Dataset) -> str:
 def all_worker_cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return the cells of every curve that were run both with one worker's statistics and with eight workers'.
 
-    ``effect`` is what eight workers' statistics change, with its bootstrap interval, on the rows of the eight.
+    ``effect`` is what eight workers' statistics change, with its bootstrap interval, on the rows of the eight, and
+    ``dropped`` of the ``compared`` runs of both dropped late.
     """
     frame = summary.final_accuracy(ds)
     frame = frame[frame["bn_workers"].isin((1, WORKERS))]
     frame = frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") == 2]
     by = [*CELL, "bn_workers"]
     if frame.empty:
-        return summary.over_seeds(frame, by).assign(effect=[], effect_low=[], effect_high=[])
+        return summary.over_seeds(frame, by).assign(effect=[], effect_low=[], effect_high=[], dropped=[], compared=[])
     cells, draws = summary.bootstrapped(frame, by)
     # One worker, then eight, of each batch size.
     means = cells["accuracy"].to_numpy()
     bounds = [summary.interval(drawn) for drawn in (draws[:, 1::2] - draws[:, ::2]).T]
     effects = np.full((len(cells), 3), np.nan)
     effects[1::2] = np.column_stack([means[1::2] - means[::2], bounds])
-    return cells.join(pd.DataFrame(effects, columns=["effect", "effect_low", "effect_high"]))
+    both = cells.groupby(list(CELL))[["late_drops", "n"]].transform("sum")
+    return cells.join(pd.DataFrame(effects, columns=["effect", "effect_low", "effect_high"])).assign(
+        dropped=both["late_drops"], compared=both["n"]
+    )
 
 
 def _curves(runs: pd.DataFrame) -> list[tuple[dict, pd.DataFrame, np.ndarray]]:

@@ -13,7 +13,7 @@ from dolb.summary.batch_size import CELL, CURVE, by_depth
 
 
 def one_seed_in_words(runs: pd.DataFrame) -> str:
-    """Say which networks have one seed to a cell, so that intervals hold nothing of another's; empty where none has."""
+    """Say which networks have one seed to a cell, and where their intervals have the noise between seeds from."""
     alone = summary.over_seeds(runs, CELL).groupby("arch")["n"].agg(one=lambda n: (n == 1).sum(), cells="size")
     whole = [arch for arch in by_depth(alone.index) if alone.loc[arch, "one"] == alone.loc[arch, "cells"]]
     part = [arch for arch in by_depth(alone.index) if arch not in whole and alone.loc[arch, "one"]]
@@ -21,7 +21,18 @@ def one_seed_in_words(runs: pd.DataFrame) -> str:
     told += [f"{alone.loc[arch, 'one']} of {alone.loc[arch, 'cells']} of {arch}" for arch in part]
     if not told:
         return ""
-    return f"Intervals hold the test set's noise and not that between seeds where there is one seed: {listed(told)}."
+    spread = summary.seed_spread(runs, CELL)
+    if spread.empty:
+        held = "Intervals hold the test set's noise and not that between seeds"
+    else:
+        (least_at, least), *_, (most_at, most) = spread.sort_values().items()
+        several = runs.groupby(list(CELL))["seed"].transform("nunique") > 1
+        held = (
+            "Intervals take the noise between seeds from cells that have several, of the same batch size or the "
+            f"nearest (all of {listed(by_depth(runs.loc[several, 'arch']))}; standard deviations from "
+            f"{100 * least:.1f} points at batch {least_at:,} to {100 * most:.1f} at {most_at:,}),"
+        )
+    return f"{held} where there is one seed: {listed(told)}."
 
 
 def lacking_in_words(asked: Iterable[Any], ds: xr.Dataset) -> str:

@@ -6,6 +6,8 @@ import pandas as pd
 import xarray as xr
 
 from dolb import summary
+from dolb.summary.batch_size import by_depth
+from dolb.summary.coverage import listed
 
 CELL = ("arch", "batch_size", "lr")
 PATHS = {"eager": "plain: float32, eager", "fused": "fast: bfloat16, fused"}
@@ -55,3 +57,31 @@ def in_words(found: pd.DataFrame) -> str:
         f"{100 * row['difference']:+.1f} points ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
         for row in found.to_dict("records")
     )
+
+
+def limits_in_words(found: pd.DataFrame, study: xr.Dataset) -> str:
+    """Say what `differences` leaves open: the changes within its intervals, and what of the study was not compared."""
+    if found.empty:
+        return "No cell was run on both paths yet."
+    runs = pd.DataFrame({name: study[name].to_numpy() for name in ("arch", "batch_size", "seed", "engine")})
+    smallest = int(found["batch_size"].min())
+    held = " and ".join(
+        f"of {100 * row['low']:+.1f} to {100 * row['high']:+.1f} points at batch {row['batch_size']:,}"
+        for row in found.to_dict("records")
+    )
+    told = f"A change {held} is not excluded by this."
+    others = by_depth(set(runs["arch"]) - set(found["arch"]))
+    lacking = [f"its other networks ({listed(others)})"] if others else []
+    if (runs["batch_size"] < smallest).any():
+        lacking.append(f"its batches below {smallest:,}")
+    if lacking:
+        told += f" Of the study, {listed(lacking)} were not compared, nor rates and sizes other than these."
+    other = runs[~runs["engine"].isin(PATHS)]
+    if len(other):
+        steps = listed(f"`{step}`" for step in sorted(set(other["engine"])))
+        seeds = listed(str(seed) for seed in sorted(set(other["seed"])))
+        told += (
+            f" {len(other)} of its {len(runs):,} runs ({listed(by_depth(other['arch']))}, seed {seeds}) were made with "
+            f"another step, {steps}, which was not compared either."
+        )
+    return told

@@ -4,14 +4,53 @@ import pytest
 import torch
 
 from dolb.profiling import steps
-from dolb.training import gpu_programs, programs
+from dolb.training import engine, gpu_programs, programs
 from dolb.training.config import RunConfig
 from dolb.training.packing import runs_at_once
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+STUCK = 1e-12  # a rate at which nothing moves
 
 
-def test_the_programs_agree_on_the_first_loss_and_can_be_timed():
+def on_gpu(test):
+    return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")(test))
+
+
+def first_losses(lr):
+    """Losses of the engine's first steps, run on the CPU, where its code is the same."""
+    data, device = programs.random_images(16), torch.device("cpu")
+    config = RunConfig(arch="smallnet-4", data=data.name, batch_size=16, lr=lr, augment="none", epochs=10)
+    run = engine.Run(config, data, *engine.on_device(data, device), device, "eager")
+    run._load_draws(0)
+    return gpu_programs._first_losses(run)
+
+
+def check(**losses):
+    gpu_programs._check({name: gpu_programs.Program(lambda steps: None, 1, values) for name, values in losses.items()})
+
+
+def test_the_first_losses_are_of_one_batch_and_follow_from_updates():
+    first, second, third = first_losses(lr=0.1)
+    assert first > second > third
+    assert first_losses(lr=STUCK) == pytest.approx((first,) * 3)
+
+
+def test_a_program_without_updates_is_refused():
+    updated, stuck = first_losses(lr=0.1), first_losses(lr=STUCK)
+    check(loop=updated, engine=updated)
+    with pytest.raises(RuntimeError, match="loss 2 of 'engine' on the first batch"):
+        check(loop=updated, engine=stuck)
+
+
+def test_a_program_with_another_loss_or_none_that_is_a_number_is_refused_and_one_of_other_images_is_not_compared():
+    check(loop=(2.5, 2.0, 1.5), engine=(2.52, 2.05, 1.58), loader=())
+    with pytest.raises(RuntimeError, match="loss 1 of 'engine'"):
+        check(loop=(2.5, 2.0, 1.5), engine=(2.6, 2.0, 1.5))
+    with pytest.raises(RuntimeError, match="loss 3 of 'loop' on the first batch is nan"):
+        check(loop=(2.5, 2.0, float("nan")), engine=(2.5, 2.0, 1.5))
+
+
+@on_gpu
+def test_the_programs_agree_on_the_first_losses_and_can_be_timed():
     data = programs.random_images(512)
     timed, about = gpu_programs.training_step(data, "resnet18", 128, torch.device("cuda"), compiled=False, loader=True)
     assert set(timed) == {"plain eager loop", "DataLoader, 8 workers", "dolb, one run", "dolb, 8 runs at once"}
@@ -26,12 +65,14 @@ def test_the_programs_agree_on_the_first_loss_and_can_be_timed():
     assert (cells["images_per_second"] > 0).all()
 
 
+@on_gpu
 def test_the_plain_loop_can_be_timed_alone():
     data = programs.random_images(512)
     timed, _ = gpu_programs.training_step(data, "resnet34", 64, torch.device("cuda"), plain_only=True)
     assert list(timed) == [gpu_programs.EAGER]
 
 
+@on_gpu
 def test_the_engine_can_be_timed_alone():
     data = programs.random_images(512)
     timed, about = gpu_programs.training_step(data, "resnet34", 64, torch.device("cuda"), engine_only=True)

@@ -1,0 +1,28 @@
+"""Runs that dropped late are named, with what counts for them."""
+
+from made_runs import joined, made_run
+
+from dolb.summary import drops
+
+STEADY, DROPPED = (0.7,) * 10, (*(0.7,) * 9, 0.2)
+
+
+def test_runs_that_dropped_late_are_counted_and_named_the_shallow_first():
+    settings = [{"arch": "resnet152", "batch_size": 256, "bn_workers": 8}, {"arch": "resnet18", "batch_size": 1024}]
+    ds = joined([made_run(STEADY, lr=0.03), *(made_run(DROPPED, lr=0.03, **one) for one in settings)])
+    found = drops.in_words(ds)
+    assert found.startswith("2 of 3 runs dropped late: one of a run's last 10 epochs lies more than 15 points below")
+    last_five = (4 * 0.7 + 0.2) / 5
+    assert found.endswith(
+        f": resnet18 with batch 1,024 at rate 0.03, seed 0 ({last_five:.1%}); "
+        f"resnet152 with batch 256 at rate 0.03 and 8 workers, seed 0 ({last_five:.1%})."
+    )
+
+
+def test_it_is_said_where_none_did():
+    assert drops.in_words(made_run(STEADY)).startswith("No run dropped late")
+
+
+def test_a_number_is_followed_by_how_many_of_its_runs_dropped():
+    assert drops.in_brackets(0, 2) == ""
+    assert drops.in_brackets(1, 2) == " (1 of 2 runs dropped late, which may make the difference)"
