@@ -42,8 +42,8 @@ def on_summit(
 ) -> Scenario:
     """Return training on Summit's V100 GPUs, at their published speed; ``profile`` as in `tensors.v100`.
 
-    GPUs differ in speed as published points of other machines tell; bandwidth is the assumed share of the peak, which
-    these points do not tell.
+    The spread of compute times is what published points of other machines ask for; bandwidth is the assumed share of
+    the peak, which these points do not tell.
     """
     step = tensors.v100(arch, batch_per_rank, profile=profile)
     return Scenario(step, network.preset("summit"), policy, batch_per_rank, jitter=scaling.FITTED_JITTER)
