@@ -19,7 +19,7 @@ from dolb.profiling import network, tensors
 from dolb.profiling.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
 from dolb.profiling.config import BASELINE
 from dolb.profiling.network import MICROSECOND, Link
-from dolb.profiling.policy import MIB, MILLISECOND, Horovod, Policy, ddp
+from dolb.profiling.policy import GLOO_THREADS, MIB, MILLISECOND, Horovod, Policy, ddp
 from dolb.profiling.scaling import Knobs, Range
 from dolb.profiling.simulate import Scenario
 
@@ -150,7 +150,7 @@ def scenario(row: Row) -> Scenario:
 
 def _policy(row: Row) -> Policy:
     if row["library"] == "ddp":
-        return ddp(round(row["bucket_mb"] * MIB))
+        return ddp(round(row["bucket_mb"] * MIB), lanes=GLOO_THREADS)
     return Horovod(
         cycle_seconds=row["cycle_time_ms"] * MILLISECOND,
         fusion_bytes=round(row["fusion_threshold_mb"] * MIB),
