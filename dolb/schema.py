@@ -149,6 +149,8 @@ SCHEMA: dict[str, Variable] = {
             "efficiency_low": ("float", "simulated: lower end of the band for what is not known"),
             "efficiency_high": ("float", "simulated: upper end of the band for what is not known"),
             "ddp_ahead": ("float", "simulated: share of draws of what is not known in which DDP is more efficient"),
+            "bend_low": ("float", "simulated: fewest ranks at which the curve bends, lower end over these draws"),
+            "bend_high": ("float", "simulated: upper end of it; infinite: in some draws it does not bend"),
             "variant": ("text", "library, version and settings in words, such as `Horovod 0.20, no cache`"),
             "network": ("text", "what ranks communicate over: `loopback` or `links` here, or a simulated machine"),
             "hosts": ("int", "network namespaces that ranks are dealt to; 1 is the machine itself, over its loopback"),

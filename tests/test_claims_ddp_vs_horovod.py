@@ -1,5 +1,6 @@
 """Verdicts on scaling: G18, G21, M8, J1, from measured rows whose answer is known and the simulated ones."""
 
+import numpy as np
 import pytest
 from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 
@@ -42,7 +43,7 @@ def test_the_order_holds_and_the_bend_does_not_so_g18_is_mixed(every_claim, simu
     """Horovod as it came has a response cache, and with it the simulated curve does not bend."""
     found = verdicts(every_claim, scaled(0.95, 0.80), simulation)["G18"]
     assert found.outcome == "mixed"
-    assert "Horovod 0.20 does not bend; without its response cache it bends" in found.ours
+    assert "Horovod 0.20 does not bend, by its line or in the draws; without its response cache it bends" in found.ours
     assert "100% of the draws" in found.ours
     assert "weak scaling, 1.19" in found.ours  # 0.95 / 0.80
 
@@ -54,6 +55,32 @@ def test_g18_says_how_far_ddp_leads_and_how_efficient_horovod_is_where_it_bends(
     assert f"leads Horovod 0.20 by {100 * (lines['DDP', 1536] - lines['Horovod 0.20', 1536]):+.1f} points" in told
     assert f"{lines[study.UNCACHED, bent]:.0%}, to {lines[study.UNCACHED, 1536]:.0%} at 1,536" in told
     assert "not the model" in told
+
+
+def test_a_bend_is_told_with_its_range_over_the_draws(every_claim, simulation):
+    told = verdicts(every_claim, scaled(0.95, 0.80), simulation)["G18"].ours
+    low, high = study.bend_range(simulation, study.UNCACHED)
+    assert low < study.bend(simulation, study.UNCACHED) < high
+    bent = round(study.bend(simulation, study.UNCACHED), -1)
+    assert (
+        f"about {bent:,.0f} GPUs on ({round(low, -1):,.0f} to {round(high, -1):,.0f} in the middle nine tenths" in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "holds"),
+    [
+        (600.0, 1800.0, True),
+        (300.0, 1800.0, None),
+        (600.0, np.inf, None),
+        (3000.0, 9000.0, False),
+        (np.inf, np.inf, False),
+    ],
+)
+def test_a_bend_near_1000_is_one_in_the_draws_too(simulation, low, high, holds):
+    count = simulation.sizes["run"]
+    ds = simulation.assign(bend_low=("run", np.full(count, low)), bend_high=("run", np.full(count, high)))
+    assert judges._bends_near_1000(ds, study.UNCACHED) is holds
 
 
 def test_what_links_show_is_told_beside_g18_and_does_not_decide_it(every_claim, simulation):
@@ -226,7 +253,8 @@ def test_simulated_settings_that_tie_are_all_named_and_the_default_is_none_of_th
 
 def bending(simulation, band):
     """The curves with Horovod as it bends without a cache, and DDP's band as wide as given."""
-    made = simulation.copy(deep=True)
+    made = simulation.copy(deep=True).assign(bend_low=("run", [600.0] * simulation.sizes["run"]))
+    made = made.assign(bend_high=made["bend_low"] + 1000)
     variant, efficiency = made["variant"].to_numpy(), made["efficiency"].to_numpy().copy()
     curve = (made["efficiency_low"].notnull()).to_numpy()
     efficiency[curve & (variant == study.OF_ITS_TIME)] = efficiency[curve & (variant == study.UNCACHED)]

@@ -29,7 +29,6 @@ def _scaling(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         return "not yet measured", "", "The simulated curves are not among the results."
     ahead = {name: _ahead(curves, name) for name in (study.OF_ITS_TIME, study.LATER)}
     at = {str(row["variant"]): row for _, row in curves[curves["ranks"] == STUDIED].iterrows()}
-    bends = {name: study.bend(ds, name) for name in (study.OF_ITS_TIME, study.UNCACHED)}
     measured, here = _measured_order(ds)
     order, trusted = _simulated_order(at, ahead[study.OF_ITS_TIME])
     ours = (
@@ -40,21 +39,21 @@ def _scaling(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         f"{ahead[study.LATER]:.0%}. By the lines it leads {study.OF_ITS_TIME} by {_lead(at, study.OF_ITS_TIME)} and "
         f"{study.LATER} by {_lead(at, study.LATER)} of efficiency there{trusted}. Draws vary what is not known of the "
         f"machine, not the model; how far that is off on published points is on the page. "
-        f"{study.OF_ITS_TIME} {_bend(curves, study.OF_ITS_TIME, bends)}; without its response cache "
-        f"it {_bend(curves, study.UNCACHED, bends)}. {here}{_over_links(ds)}"
+        f"{study.OF_ITS_TIME} {_bend(ds, study.OF_ITS_TIME)}; without its response cache "
+        f"it {_bend(ds, study.UNCACHED)}. {here}{_over_links(ds)}"
     )
     reason = (
         "The GPUs of the claim are simulated; only ranks on one machine are measured. Replicated needs three things. "
         f"DDP is ahead in at least {SURE:.0%} of the draws at every number of GPUs, with the defaults that Horovod had "
         f"then, and its lead on {STUDIED:,} is wider than DDP's band there, which covers what published points ask "
         "for; a smaller lead rests on the model alone and is not told. The curve of that Horovod bends (a doubling of "
-        f"GPUs costs more than {100 * study.DROP:.0f} points of efficiency) from {NEAR_1000[0]} to "
-        f"{NEAR_1000[1]:,} GPUs. And measured on the most ranks, DDP's throughput is above Horovod's in every cell, "
-        "its interval too, widened for the number of cells compared (Bonferroni); one cell whose interval lies below "
-        "contradicts it. Without the cache is not how Horovod came, so a bend there alone does not count."
+        f"GPUs costs more than {100 * study.DROP:.0f} points of efficiency) between {NEAR_1000[0]} and "
+        f"{NEAR_1000[1]:,} GPUs in the middle nine tenths of the draws. And measured on the most ranks, DDP's "
+        "throughput is above Horovod's in every cell, its interval too, widened for the number of cells compared "
+        "(Bonferroni); one cell whose interval lies below contradicts it. Without the cache is not how "
+        "Horovod came, so a bend there alone does not count."
     )
-    bent = bool(NEAR_1000[0] <= bends[study.OF_ITS_TIME] <= NEAR_1000[1])
-    return outcome(order, bent, measured), ours, reason
+    return outcome(order, _bends_near_1000(ds, study.OF_ITS_TIME), measured), ours, reason
 
 
 def _simulated_order(at: Mapping[str, pd.Series], ahead: float) -> tuple[bool | None, str]:
@@ -82,14 +81,30 @@ def _lead(at: Mapping[str, pd.Series], variant: str) -> str:
     return f"{100 * (at[study.DDP]['efficiency'] - at[variant]['efficiency']):+.1f} points"
 
 
-def _bend(curves: pd.DataFrame, variant: str, bends: Mapping[str, float]) -> str:
-    """Say from where on a curve bends, and what its efficiency is there and where the study ended."""
-    ranks = bends[variant]
+def _bends_near_1000(ds: xr.Dataset, variant: str) -> bool | None:
+    """Return whether a curve bends near 1000 GPUs in the draws (True), does not (False), or either (None)."""
+    low, high = study.bend_range(ds, variant)
+    if high < NEAR_1000[0] or low > NEAR_1000[1]:
+        return False
+    return True if low >= NEAR_1000[0] and high <= NEAR_1000[1] else None
+
+
+def _bend(ds: xr.Dataset, variant: str) -> str:
+    """Say from where on a curve bends, by its line and over the draws, and its efficiency there and at the end."""
+    ranks, (low, high) = study.bend(ds, variant), study.bend_range(ds, variant)
+    if np.isinf(low):
+        return "does not bend, by its line or in the draws"
+    end = _about(high) if np.isfinite(high) else "nowhere"
+    drawn = f"{_about(low)} to {end} in the middle nine tenths of the draws"
     if np.isnan(ranks):
-        return "does not bend"
-    curve = curves[curves["variant"] == variant].set_index("ranks")["efficiency"]
-    told = f"bends from about {round(ranks, -1):,.0f} GPUs on, where its efficiency is {curve[ranks]:.0%}"
+        return f"does not bend by its line ({drawn})"
+    curve = study.curves_at(study.rows(ds, "simulated"), variant).set_index("ranks")["efficiency"]
+    told = f"bends from about {_about(ranks)} GPUs on ({drawn}), where its efficiency is {curve[ranks]:.0%}"
     return f"{told}, to {curve[STUDIED]:.0%} at {STUDIED:,}" if ranks < STUDIED else told
+
+
+def _about(ranks: float) -> str:
+    return f"{round(ranks, -1):,.0f}"
 
 
 def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:

@@ -103,7 +103,7 @@ def _settings(policy: Policy) -> dict[str, Any]:
 
 def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int) -> Iterable[Row]:
     drawn = scaling.draw(scenarios, counts, draws=draws)
-    band = scaling.band(drawn).set_index(["library", "ranks"])
+    band, bends = scaling.band(drawn).set_index(["library", "ranks"]), scaling.bends(drawn)
     ddp = POLICIES[0].name
     for name, scenario in scenarios.items():
         ahead = scaling.wins(drawn, ddp, name) if name != ddp else None
@@ -114,6 +114,8 @@ def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int
                 ARCH,
                 efficiency_low=band.loc[(name, ranks), "low"],
                 efficiency_high=band.loc[(name, ranks), "high"],
+                bend_low=bends.loc[name, "low"],
+                bend_high=bends.loc[name, "high"],
                 ddp_ahead=ahead[ranks] if ahead is not None and ranks > 1 else np.nan,
             )
 

@@ -31,9 +31,9 @@ HALVES, SEED, TRIES = 10, 0, 1000
 FEWEST_POINTS = 2  # one to fit, and one to judge
 STARTS = (0.2, 0.35, 0.5, 0.65, 0.8)  # with fewer, where a fit ends depends on the order of its knobs
 
-# In order of what they matter, as fewer points fit fewer knobs. `worth` measures what each gains: on the 38 points
-# published with this model the judged root of the mean square is 13%, without hop_seconds 65%, rank_bandwidth 29%,
-# crowded_hops 28%, optimizer 19%, crowded_cycle 18%, shared_bandwidth 14%. How much longer bytes of Horovod take where
+# In order of what they matter, as fewer points fit fewer knobs. `worth` measures what each gains: on the 45 points
+# published with this model the judged root of the mean square is 10%, without hop_seconds 58%, rank_bandwidth 26%,
+# crowded_hops 27%, optimizer 18%, crowded_cycle 15%, shared_bandwidth 11%. How much longer bytes of Horovod take where
 # its thread has no core to itself was one of them and was left out: with ranks held to cores it was worth nothing.
 KNOBS: dict[str, Range] = {
     # Seconds of a hop between two processes over Gloo: from a bare system call to several time slices of the scheduler.

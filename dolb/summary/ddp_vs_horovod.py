@@ -309,6 +309,12 @@ def bend(ds: xr.Dataset, variant: str) -> float:
     return float(found[0]) if len(found) else float("nan")
 
 
+def bend_range(ds: xr.Dataset, variant: str) -> tuple[float, float]:
+    """Return between which ranks a curve bends in the middle nine tenths of the draws; infinite where it does not."""
+    curve = curves_at(rows(ds, "simulated"), variant)
+    return float(curve["bend_low"].iloc[0]), float(curve["bend_high"].iloc[0])
+
+
 def ring_steps(ds: xr.Dataset) -> pd.DataFrame:
     """Return how many steps a ring all-reduce took, by ranks."""
     simulated = rows(ds, "simulated")
