@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from made_scaling import made_measurements
+from made_scaling import made_measurement, made_measurements
 
 from dolb import results
 from dolb.profiling import machine
@@ -153,13 +153,31 @@ def test_repetitions_differ_by_the_factor_that_they_were_made_with():
         return 100.0 * (1.21**repeat if ranks > 1 else 1.0)
 
     found = machine.repetitions(results.merge(made_measurements(speed, repeats=2)))
-    # Of two values the standard deviation is their difference over the root of 2.
-    assert found == {"one": 0.0, "several": pytest.approx(np.exp(np.log(1.21) / np.sqrt(2)) - 1)}
+    # Of two values the standard deviation is their difference over the root of 2, and that of their mean half of it.
+    assert found.single == pytest.approx(np.exp(np.log(1.21) / np.sqrt(2)) - 1)
+    assert found.means == pytest.approx(np.sqrt(1.21) - 1)
+    assert found.alone == 0.0
+
+
+def test_means_of_more_runs_differ_by_less_and_points_of_one_run_count_as_they_are():
+    def speed(library, ranks, repeat):
+        return 100.0 * 1.21**repeat
+
+    once = made_measurements(lambda *_: 100.0, ranks=(8,), repeats=1, libraries=("ddp",))
+    both = [*made_measurements(speed, ranks=(2,), repeats=2, libraries=("ddp",)), *once]
+    # Variances of a mean of two runs and of one are 1/2 and 1 of that of a run.
+    expected = np.log(1.21) / np.sqrt(2) * np.sqrt((1 / 2 + 1) / 2)
+    assert machine.repetitions(results.merge(both)).means == pytest.approx(np.expm1(expected))
+
+
+def test_one_rank_alone_differs_by_what_was_measured_beside_the_points():
+    rows = [made_measurement(100.0, ranks=2, repeat=k, alone=(100 * 1.21**k,) * 2) for k in range(2)]
+    assert machine.repetitions(results.merge(rows)).alone == pytest.approx(np.sqrt(1.21) - 1)
 
 
 def test_without_repetitions_their_spread_is_not_known():
     ds = results.merge(made_measurements(lambda *_: 100.0, repeats=1))
-    assert np.isnan(list(machine.repetitions(ds).values())).all()
+    assert np.isnan(machine.repetitions(ds)).all()
 
 
 # -- on real runs ------------------------------------------------------------------------------------------------------
@@ -190,11 +208,13 @@ def test_the_page_says_the_errors_of_both_halves_and_what_repetitions_differ_by(
     for used in ("judge", "fit"):
         found = checked.errors(used)
         assert all(f"{value:.0%}" in said for value in (found.median, found.rms, found.worst, found.near))
-    assert f"{machine.repetitions(published)['several']:.0%} on several ranks" in said
+    noise = machine.repetitions(published)
+    assert noise.means < noise.single
+    assert f"those on several ranks differ by {noise.means:.0%}, and the speed of one rank" in said
 
 
 def test_a_page_of_single_measurements_says_that_noise_is_not_known(checked):
-    said = machine.in_words(checked, {"one": np.nan, "several": np.nan})
+    said = machine.in_words(checked, machine.Noise(np.nan, np.nan, np.nan))
     assert said.endswith("Nothing was measured twice, so how good a model could be is not known.")
 
 
