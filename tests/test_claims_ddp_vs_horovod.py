@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
+from scipy import stats
 
 from dolb import claims
 from dolb.claims import ddp_vs_horovod as judges
 from dolb.summary import ddp_vs_horovod as study
+from dolb.summary import simulated_lead
 
 
 @pytest.fixture(scope="module")
@@ -251,24 +253,61 @@ def test_simulated_settings_that_tie_are_all_named_and_the_default_is_none_of_th
 # The rules of G18
 
 
-def bending(simulation, band):
-    """The curves with Horovod as it bends without a cache, and DDP's band as wide as given."""
-    made = simulation.copy(deep=True).assign(bend_low=("run", [600.0] * simulation.sizes["run"]))
-    made = made.assign(bend_high=made["bend_low"] + 1000)
+def bending(simulation, lead):
+    """The curves with Horovod as it bends without a cache, near 1000 in all draws, and with DDP's lead as given."""
+    made = simulation.copy(deep=True)
     variant, efficiency = made["variant"].to_numpy(), made["efficiency"].to_numpy().copy()
     curve = (made["efficiency_low"].notnull()).to_numpy()
     efficiency[curve & (variant == study.OF_ITS_TIME)] = efficiency[curve & (variant == study.UNCACHED)]
-    ddp = curve & (variant == study.DDP)
-    low, high = made["efficiency_low"].to_numpy().copy(), made["efficiency_high"].to_numpy().copy()
-    low[ddp], high[ddp] = efficiency[ddp] - band / 2, efficiency[ddp] + band / 2
-    return made.assign(efficiency=("run", efficiency), efficiency_low=("run", low), efficiency_high=("run", high))
+    every = np.ones(made.sizes["run"])
+    return made.assign(
+        efficiency=("run", efficiency),
+        bend_low=("run", 600 * every),
+        bend_high=("run", 1600 * every),
+        ddp_lead_low=("run", (lead - 0.01) * every),
+        ddp_lead_high=("run", (lead + 0.01) * every),
+    )
 
 
-@pytest.mark.parametrize(("band", "expected"), [(0.01, "replicated"), (0.5, "mixed")])
-def test_a_simulated_lead_counts_only_if_it_is_wider_than_the_band(every_claim, simulation, band, expected):
-    found = verdicts(every_claim, scaled(0.95, 0.80), bending(simulation, band))["G18"]
+def judged(ds, off):
+    """Give measured runs what a simulator says that is off by a factor in DDP's throughput and right in Horovod's."""
+    factor = np.where(ds["library"] == "ddp", off, 1.0)
+    measured = np.where(ds["source"] == "measured", factor * ds["images_per_second"], np.nan)
+    return ds.assign(judged_images_per_second=("run", measured))
+
+
+@pytest.mark.parametrize(
+    ("lead", "off", "expected"),
+    [
+        (1.3, 1.02, "replicated"),  # Student's quantile of two pairs is 2.9: 1.02 to this power is 1.06
+        (1.05, 1.02, "mixed"),
+        (1.3, 1.2, "mixed"),
+        (1.3, None, "mixed"),
+    ],
+)
+def test_a_simulated_lead_counts_only_if_it_is_wider_than_the_model_is_off(
+    every_claim, simulation, lead, off, expected
+):
+    ds = completed(scaled(0.95, 0.80), bending(simulation, lead))
+    found = claims.judge(every_claim, {"ddp-vs-horovod": judged(ds, off) if off else ds})["G18"]
     assert found.outcome == expected
-    assert ("less than the 50 points" in found.ours) is (expected == "mixed")
+    assert ("so the order is not told" in found.ours) is (expected == "mixed" and off is not None)
+    assert ("is not known, as no pair of runs here judges it" in found.ours) is (off is None)
+
+
+def test_the_model_is_off_by_what_it_is_in_the_ratio_of_the_libraries(simulation):
+    ds = completed(scaled(0.95, 0.80), simulation)
+    found = simulated_lead.model_error(judged(ds, 1.1))
+    assert found == (pytest.approx(np.log(1.1)), 2)  # on 2 and on 4 ranks
+    slow = ds.assign(judged_images_per_second=0.5 * ds["images_per_second"])  # both libraries alike
+    assert simulated_lead.model_error(slow).log == pytest.approx(0)
+
+
+def test_a_lead_is_widened_by_student_s_quantile_of_the_model_s_error(simulation):
+    ds = judged(completed(scaled(0.95, 0.80), bending(simulation, 1.3)), 1.1)
+    reach = 1.1 ** stats.t.ppf(0.95, 2)
+    found = simulated_lead.lead(ds, study.OF_ITS_TIME, judges.STUDIED)
+    assert found == pytest.approx((1.29, 1.31, 1.29 / reach, 1.31 * reach))
 
 
 @pytest.mark.parametrize(

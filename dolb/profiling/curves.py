@@ -106,8 +106,9 @@ def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int
     band, bends = scaling.band(drawn).set_index(["library", "ranks"]), scaling.bends(drawn)
     ddp = POLICIES[0].name
     for name, scenario in scenarios.items():
-        ahead = scaling.wins(drawn, ddp, name) if name != ddp else None
+        ahead, lead = scaling.wins(drawn, ddp, name), scaling.leads(drawn, ddp, name)
         for ranks in counts:
+            compared = name != ddp and ranks > 1
             yield row(
                 scenario,
                 ranks,
@@ -116,7 +117,9 @@ def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int
                 efficiency_high=band.loc[(name, ranks), "high"],
                 bend_low=bends.loc[name, "low"],
                 bend_high=bends.loc[name, "high"],
-                ddp_ahead=ahead[ranks] if ahead is not None and ranks > 1 else np.nan,
+                ddp_ahead=ahead[ranks] if compared else np.nan,
+                ddp_lead_low=lead.loc[ranks, "low"] if compared else np.nan,
+                ddp_lead_high=lead.loc[ranks, "high"] if compared else np.nan,
             )
 
 

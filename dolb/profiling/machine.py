@@ -16,6 +16,7 @@ import pandas as pd
 import xarray as xr
 from scipy.stats import gmean
 
+from dolb import results
 from dolb.profiling import network, tensors
 from dolb.profiling.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
 from dolb.profiling.config import BASELINE
@@ -257,6 +258,18 @@ def check(
             )
         )
     return Check(fits, cores)
+
+
+def with_judged(ds: xr.Dataset) -> xr.Dataset:
+    """Add what the simulator gives for every point when it was not fitted to it, the mean over such halves."""
+    given = np.full(ds.sizes["run"], np.nan)
+    if not refusal(ds):
+        by = [*_POINT, "pinned", "ranks"]
+        every = pd.concat([fit.points for fit in check(ds).fits])
+        means = every[every["used"] == "judge"].groupby(by)["simulated"].agg(gmean).rename("judged")
+        table = _measured(ds).join(means, on=by)
+        given[table.index] = table["judged"]
+    return results.describe(ds.assign(judged_images_per_second=("run", given)))
 
 
 def worth(ds: xr.Dataset, count: int = HALVES, seed: int = SEED, names: Sequence[str] = tuple(KNOBS)) -> pd.DataFrame:

@@ -174,10 +174,22 @@ def bends(drawn: pd.DataFrame, drop: float = 0.05, mass: float = 0.9) -> pd.Data
     return pd.DataFrame.from_dict(tails, orient="index", columns=["low", "high"])
 
 
+def leads(drawn: pd.DataFrame, library: str, over: str, mass: float = 0.9) -> pd.DataFrame:
+    """Return, by ranks, low and high of one library's efficiency over another's in the same draw."""
+    curves = _curves(drawn, library, over)
+    ratio = curves[library] / curves[over]
+    tails = ratio.groupby("ranks").quantile(np.array([(1 - mass) / 2, (1 + mass) / 2])).unstack()  # noqa: PD010
+    return tails.set_axis(["low", "high"], axis=1)
+
+
 def wins(drawn: pd.DataFrame, library: str, over: str) -> pd.Series:
     """Return, by ranks, the share of draws in which one library is more efficient than another."""
-    missing = sorted({library, over} - set(drawn["library"]))
+    curves = _curves(drawn, library, over)
+    return curves[library].gt(curves[over]).groupby("ranks").mean()
+
+
+def _curves(drawn: pd.DataFrame, *libraries: str) -> dict[str, pd.Series]:
+    missing = sorted(set(libraries) - set(drawn["library"]))
     if missing:
         raise ValueError(f"libraries {missing} were not drawn; accepted: {', '.join(drawn['library'].unique())}")
-    curves = {name: part.set_index(["draw", "ranks"])["efficiency"] for name, part in drawn.groupby("library")}
-    return curves[library].gt(curves[over]).groupby("ranks").mean()
+    return {str(name): part.set_index(["draw", "ranks"])["efficiency"] for name, part in drawn.groupby("library")}

@@ -243,3 +243,19 @@ def test_ranks_that_were_pinned_had_no_core_to_spare():
     held = machine.check(scaled(pinned=True, alone=(90.0, 160.0)), count=1)
     assert held.cores == 0
     assert machine.spare_cores(2, held.cores) == 0
+
+
+def test_runs_are_given_what_the_simulator_says_of_them_when_it_was_not_fitted_to_them():
+    runs = made({"hop_seconds": 3e-4})
+    ds, points = machine.with_judged(runs), pd.concat([fit.points for fit in machine.check(runs).fits])
+    points = points[(points["used"] == "judge") & (points["library"] == "ddp") & (points["ranks"] == 4)]
+    given = ds["judged_images_per_second"].to_numpy()
+    assert np.isnan(given[ds["ranks"] == 1]).all()
+    assert given[(ds["ranks"] == 4) & (ds["library"] == "ddp")] == pytest.approx(
+        np.exp(np.log(points["simulated"]).mean())
+    )
+
+
+def test_runs_that_cannot_judge_are_given_nothing():
+    one = results.merge(made_measurements(lambda *_: 100.0, (1, 2), 1, libraries=("ddp",)))
+    assert np.isnan(machine.with_judged(one)["judged_images_per_second"]).all()

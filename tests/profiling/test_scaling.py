@@ -183,3 +183,13 @@ def test_a_bend_over_draws_is_that_of_the_line_where_nothing_varies():
     curve = study.curves_at(study.rows(ds, "simulated"), study.UNCACHED)
     same = scaling.bends(curve.assign(library=study.UNCACHED, draw=0), drop=study.DROP)
     assert same.loc[study.UNCACHED].tolist() == [study.bend(ds, study.UNCACHED)] * 2
+
+
+def test_a_lead_is_that_within_a_draw():
+    """Draws differ twofold and the lead of one library in each is the same."""
+    curves = [
+        pd.DataFrame({"library": library, "draw": draw, "ranks": [2], "efficiency": lead / (1 + draw)})
+        for draw in range(4)
+        for library, lead in (("one", 0.9), ("other", 0.6))
+    ]
+    assert scaling.leads(pd.concat(curves), "one", "other").loc[2].tolist() == pytest.approx([1.5, 1.5])
