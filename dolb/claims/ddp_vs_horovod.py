@@ -131,7 +131,8 @@ def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:
     return _together(signs), (
         f"Measured on {int(gaps['ranks'].iloc[0])} processes of one machine over Gloo, DDP's throughput is that of "
         f"Horovod times: {told}. DDP is ahead in {signs.count(True)} of {len(signs)} cells, behind in "
-        f"{signs.count(False)}, and {signs.count(None)} do not tell."
+        f"{signs.count(False)}, and {signs.count(None)} do not tell; intervals rest on the spread within each network "
+        f"({gaps['freedom'].min()} to {gaps['freedom'].max()} degrees of freedom)."
     )
 
 
