@@ -18,7 +18,7 @@ import xarray as xr
 import dolb
 from dolb import claims, figures, gate, map_pages, pages, publish, recipes, results
 from dolb import data as datasets
-from dolb.profiling import curves, scaling_sweep, timeline
+from dolb.profiling import curves, machine, scaling_sweep, timeline
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.links import LinkError
 from dolb.profiling.workers import WorkerError
@@ -307,7 +307,7 @@ def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir 
         merged = scaling_sweep.complete([*before, *fresh], _SIMULATED[slug]())
     else:
         merged = results.merge([*before, *fresh])
-    results.save(merged, target)
+    results.save(machine.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
     sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()

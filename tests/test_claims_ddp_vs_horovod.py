@@ -1,11 +1,14 @@
 """Verdicts on scaling: G18, G21, M8, J1, from measured rows whose answer is known and the simulated ones."""
 
+import numpy as np
 import pytest
 from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
+from scipy import stats
 
 from dolb import claims
 from dolb.claims import ddp_vs_horovod as judges
 from dolb.summary import ddp_vs_horovod as study
+from dolb.summary import simulated_lead
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def test_the_order_holds_and_the_bend_does_not_so_g18_is_mixed(every_claim, simu
     """Horovod as it came has a response cache, and with it the simulated curve does not bend."""
     found = verdicts(every_claim, scaled(0.95, 0.80), simulation)["G18"]
     assert found.outcome == "mixed"
-    assert "Horovod 0.20 does not bend; without its response cache it bends" in found.ours
+    assert "Horovod 0.20 does not bend, by its line or in the draws; without its response cache it bends" in found.ours
     assert "100% of the draws" in found.ours
     assert "weak scaling, 1.19" in found.ours  # 0.95 / 0.80
 
@@ -54,6 +57,32 @@ def test_g18_says_how_far_ddp_leads_and_how_efficient_horovod_is_where_it_bends(
     assert f"leads Horovod 0.20 by {100 * (lines['DDP', 1536] - lines['Horovod 0.20', 1536]):+.1f} points" in told
     assert f"{lines[study.UNCACHED, bent]:.0%}, to {lines[study.UNCACHED, 1536]:.0%} at 1,536" in told
     assert "not the model" in told
+
+
+def test_a_bend_is_told_with_its_range_over_the_draws(every_claim, simulation):
+    told = verdicts(every_claim, scaled(0.95, 0.80), simulation)["G18"].ours
+    low, high = study.bend_range(simulation, study.UNCACHED)
+    assert low < study.bend(simulation, study.UNCACHED) < high
+    bent = round(study.bend(simulation, study.UNCACHED), -1)
+    assert (
+        f"about {bent:,.0f} GPUs on ({round(low, -1):,.0f} to {round(high, -1):,.0f} in the middle nine tenths" in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "holds"),
+    [
+        (600.0, 1800.0, True),
+        (300.0, 1800.0, None),
+        (600.0, np.inf, None),
+        (3000.0, 9000.0, False),
+        (np.inf, np.inf, False),
+    ],
+)
+def test_a_bend_near_1000_is_one_in_the_draws_too(simulation, low, high, holds):
+    count = simulation.sizes["run"]
+    ds = simulation.assign(bend_low=("run", np.full(count, low)), bend_high=("run", np.full(count, high)))
+    assert judges._bends_near_1000(ds, study.UNCACHED) is holds
 
 
 def test_what_links_show_is_told_beside_g18_and_does_not_decide_it(every_claim, simulation):
@@ -224,23 +253,61 @@ def test_simulated_settings_that_tie_are_all_named_and_the_default_is_none_of_th
 # The rules of G18
 
 
-def bending(simulation, band):
-    """The curves with Horovod as it bends without a cache, and DDP's band as wide as given."""
+def bending(simulation, lead):
+    """The curves with Horovod as it bends without a cache, near 1000 in all draws, and with DDP's lead as given."""
     made = simulation.copy(deep=True)
     variant, efficiency = made["variant"].to_numpy(), made["efficiency"].to_numpy().copy()
     curve = (made["efficiency_low"].notnull()).to_numpy()
     efficiency[curve & (variant == study.OF_ITS_TIME)] = efficiency[curve & (variant == study.UNCACHED)]
-    ddp = curve & (variant == study.DDP)
-    low, high = made["efficiency_low"].to_numpy().copy(), made["efficiency_high"].to_numpy().copy()
-    low[ddp], high[ddp] = efficiency[ddp] - band / 2, efficiency[ddp] + band / 2
-    return made.assign(efficiency=("run", efficiency), efficiency_low=("run", low), efficiency_high=("run", high))
+    every = np.ones(made.sizes["run"])
+    return made.assign(
+        efficiency=("run", efficiency),
+        bend_low=("run", 600 * every),
+        bend_high=("run", 1600 * every),
+        ddp_lead_low=("run", (lead - 0.01) * every),
+        ddp_lead_high=("run", (lead + 0.01) * every),
+    )
 
 
-@pytest.mark.parametrize(("band", "expected"), [(0.01, "replicated"), (0.5, "mixed")])
-def test_a_simulated_lead_counts_only_if_it_is_wider_than_the_band(every_claim, simulation, band, expected):
-    found = verdicts(every_claim, scaled(0.95, 0.80), bending(simulation, band))["G18"]
+def judged(ds, off):
+    """Give measured runs what a simulator says that is off by a factor in DDP's throughput and right in Horovod's."""
+    factor = np.where(ds["library"] == "ddp", off, 1.0)
+    measured = np.where(ds["source"] == "measured", factor * ds["images_per_second"], np.nan)
+    return ds.assign(judged_images_per_second=("run", measured))
+
+
+@pytest.mark.parametrize(
+    ("lead", "off", "expected"),
+    [
+        (1.3, 1.02, "replicated"),  # Student's quantile of two pairs is 2.9: 1.02 to this power is 1.06
+        (1.05, 1.02, "mixed"),
+        (1.3, 1.2, "mixed"),
+        (1.3, None, "mixed"),
+    ],
+)
+def test_a_simulated_lead_counts_only_if_it_is_wider_than_the_model_is_off(
+    every_claim, simulation, lead, off, expected
+):
+    ds = completed(scaled(0.95, 0.80), bending(simulation, lead))
+    found = claims.judge(every_claim, {"ddp-vs-horovod": judged(ds, off) if off else ds})["G18"]
     assert found.outcome == expected
-    assert ("less than the 50 points" in found.ours) is (expected == "mixed")
+    assert ("so the order is not told" in found.ours) is (expected == "mixed" and off is not None)
+    assert ("is not known, as no pair of runs here judges it" in found.ours) is (off is None)
+
+
+def test_the_model_is_off_by_what_it_is_in_the_ratio_of_the_libraries(simulation):
+    ds = completed(scaled(0.95, 0.80), simulation)
+    found = simulated_lead.model_error(judged(ds, 1.1))
+    assert found == (pytest.approx(np.log(1.1)), 2)  # on 2 and on 4 ranks
+    slow = ds.assign(judged_images_per_second=0.5 * ds["images_per_second"])  # both libraries alike
+    assert simulated_lead.model_error(slow).log == pytest.approx(0)
+
+
+def test_a_lead_is_widened_by_student_s_quantile_of_the_model_s_error(simulation):
+    ds = judged(completed(scaled(0.95, 0.80), bending(simulation, 1.3)), 1.1)
+    reach = 1.1 ** stats.t.ppf(0.95, 2)
+    found = simulated_lead.lead(ds, study.OF_ITS_TIME, judges.STUDIED)
+    assert found == pytest.approx((1.29, 1.31, 1.29 / reach, 1.31 * reach))
 
 
 @pytest.mark.parametrize(

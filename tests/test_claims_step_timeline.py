@@ -68,6 +68,21 @@ def test_ddp_has_one_order_and_overlaps(every_claim, changes, expected):
     assert outcome(every_claim, "G20", **changes) == expected
 
 
+def test_overlap_on_one_core_is_taking_turns_and_does_not_replicate(every_claim):
+    ds = made_steps()
+    held = ds.assign(pinned=("run", (ds["source"] == "measured").to_numpy()))
+    found = claims.judge(every_claim, {"step-timeline": held})["G20"]
+    assert found.outcome == "mixed"
+    assert "held to one core, where the two take turns" in found.ours
+    assert "need not have saved time" in found.reason
+    assert "take turns" not in claims.judge(every_claim, {"step-timeline": ds})["G20"].ours
+
+
+def test_g20_is_no_more_than_mixed_by_the_published_steps(every_claim):
+    published = results.published("step-timeline")
+    assert claims.judge(every_claim, {"step-timeline": published})["G20"].outcome == "mixed"
+
+
 def test_what_is_simulated_is_said_to_be(every_claim):
     judged = claims.judge(every_claim, {"step-timeline": made_steps()})
     for name in ("G19", "G20"):

@@ -52,8 +52,37 @@ def test_one_rank_and_several_have_spreads_of_their_own(simulation):
         return 100.0 * ranks * (1 + 0.2 * repeat * (ranks == 1))
 
     spreads = study.cell_spreads(completed(made_measurements(alone_varies), simulation))
-    assert spreads[True]["images_per_second"].deviation == pytest.approx(0)
-    assert spreads[False]["images_per_second"].deviation == pytest.approx(np.log([1, 1.2, 1.4]).std(ddof=1))
+    (several,), (one,) = (spreads[many]["images_per_second"].values() for many in (True, False))
+    assert several.deviation == pytest.approx(0)
+    assert one.deviation == pytest.approx(np.log([1, 1.2, 1.4]).std(ddof=1))
+
+
+def two_networks(simulation, repeats):
+    """A steady network, and one whose libraries' ratio varies; on 2, 4 and 8 ranks."""
+    rows = [
+        row
+        for arch, varies in (("resnet18", 0.0), ("vgg11", 0.2))
+        for row in made_measurements(
+            lambda library, ranks, repeat, varies=varies: 100.0 * ranks * (1 + varies * repeat * (library == "ddp")),
+            ranks=(2, 4, 8),
+            repeats=repeats,
+            arch=arch,
+        )
+    ]
+    return study.gaps(completed(rows, simulation)).set_index(["arch", "ranks"])
+
+
+def test_a_steady_network_is_not_widened_by_another_that_is_not(simulation):
+    gaps = two_networks(simulation, repeats=4)  # three cells of three degrees of freedom each
+    assert gaps.loc[("resnet18", 8), "freedom"] == 9
+    assert gaps.loc[("resnet18", 8), "log_error"] == pytest.approx(0)
+    assert gaps.loc[("vgg11", 8), "log_error"] == pytest.approx(np.log(1 + 0.2 * np.arange(4)).std(ddof=1) / 2)
+
+
+def test_networks_with_too_few_repetitions_share_their_spread(simulation):
+    gaps = two_networks(simulation, repeats=2)  # three degrees of freedom each
+    assert set(gaps["freedom"]) == {6}
+    assert len(set(gaps["log_error"])) == 1
 
 
 def test_a_setting_that_was_measured_once_has_the_interval_of_ratios_of_the_libraries(simulation):

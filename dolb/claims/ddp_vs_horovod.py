@@ -13,7 +13,7 @@ import xarray as xr
 
 from dolb.claims.claim import Claim, Judge, outcome, sign
 from dolb.summary import ddp_vs_horovod as study
-from dolb.summary import pooled
+from dolb.summary import pooled, simulated_lead
 
 STUDIED = 1536  # GPUs of the study's curve
 NEAR_1000 = (500, 2000)  # a bend that begins within these is one near 1000
@@ -29,41 +29,51 @@ def _scaling(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         return "not yet measured", "", "The simulated curves are not among the results."
     ahead = {name: _ahead(curves, name) for name in (study.OF_ITS_TIME, study.LATER)}
     at = {str(row["variant"]): row for _, row in curves[curves["ranks"] == STUDIED].iterrows()}
-    bends = {name: study.bend(ds, name) for name in (study.OF_ITS_TIME, study.UNCACHED)}
     measured, here = _measured_order(ds)
-    order, trusted = _simulated_order(at, ahead[study.OF_ITS_TIME])
+    order, trusted = _simulated_order(ds, ahead[study.OF_ITS_TIME])
     ours = (
         f"In simulation, on {STUDIED:,} GPUs of Summit, "
         + ", ".join(_efficiency(name, at[name]) for name in (study.DDP, study.OF_ITS_TIME, study.UNCACHED))
         + f". DDP is ahead of {study.OF_ITS_TIME} in {ahead[study.OF_ITS_TIME]:.0%} of the draws of what is not known "
         f"at the worst number of GPUs up to there, and of {study.LATER}, with its later defaults, in "
         f"{ahead[study.LATER]:.0%}. By the lines it leads {study.OF_ITS_TIME} by {_lead(at, study.OF_ITS_TIME)} and "
-        f"{study.LATER} by {_lead(at, study.LATER)} of efficiency there{trusted}. Draws vary what is not known of the "
-        f"machine, not the model; how far that is off on published points is on the page. "
-        f"{study.OF_ITS_TIME} {_bend(curves, study.OF_ITS_TIME, bends)}; without its response cache "
-        f"it {_bend(curves, study.UNCACHED, bends)}. {here}{_over_links(ds)}"
+        f"{study.LATER} by {_lead(at, study.LATER)} of efficiency there. {trusted}. Draws vary what is not known of "
+        "the machine, not the model. "
+        f"{study.OF_ITS_TIME} {_bend(ds, study.OF_ITS_TIME)}; without its response cache "
+        f"it {_bend(ds, study.UNCACHED)}. {here}{_over_links(ds)}"
     )
     reason = (
         "The GPUs of the claim are simulated; only ranks on one machine are measured. Replicated needs three things. "
         f"DDP is ahead in at least {SURE:.0%} of the draws at every number of GPUs, with the defaults that Horovod had "
-        f"then, and its lead on {STUDIED:,} is wider than DDP's band there, which covers what published points ask "
-        "for; a smaller lead rests on the model alone and is not told. The curve of that Horovod bends (a doubling of "
-        f"GPUs costs more than {100 * study.DROP:.0f} points of efficiency) from {NEAR_1000[0]} to "
-        f"{NEAR_1000[1]:,} GPUs. And measured on the most ranks, DDP's throughput is above Horovod's in every cell, "
-        "its interval too, widened for the number of cells compared (Bonferroni); one cell whose interval lies below "
-        "contradicts it. Without the cache is not how Horovod came, so a bend there alone does not count."
+        f"then, and on {STUDIED:,} the middle nine tenths of its lead in these draws, which vary both libraries "
+        "alike, stay above none when widened by the model's error of the two libraries' ratio: Student's quantile of "
+        "how far it is off on pairs measured on one machine and not fitted, as none were on such GPUs. A smaller lead "
+        "rests on the model alone and is not told. The curve of that Horovod bends (a doubling of "
+        f"GPUs costs more than {100 * study.DROP:.0f} points of efficiency) between {NEAR_1000[0]} and "
+        f"{NEAR_1000[1]:,} GPUs in the middle nine tenths of the draws. And measured on the most ranks, DDP's "
+        "throughput is above Horovod's in every cell, its interval too, widened for the number of cells compared "
+        "(Bonferroni); one cell whose interval lies below contradicts it. Without the cache is not how "
+        "Horovod came, so a bend there alone does not count."
     )
-    bent = bool(NEAR_1000[0] <= bends[study.OF_ITS_TIME] <= NEAR_1000[1])
-    return outcome(order, bent, measured), ours, reason
+    return outcome(order, _bends_near_1000(ds, study.OF_ITS_TIME), measured), ours, reason
 
 
-def _simulated_order(at: Mapping[str, pd.Series], ahead: float) -> tuple[bool | None, str]:
-    """Return whether DDP leads by more than its band is wide, and that in words; a smaller lead is not told (None)."""
-    ddp = at[study.DDP]
-    band = float(ddp["efficiency_high"] - ddp["efficiency_low"])
-    if abs(ddp["efficiency"] - at[study.OF_ITS_TIME]["efficiency"]) <= band:
-        return None, f", the first of which is less than the {100 * band:.0f} points that DDP's band is wide"
-    return ahead >= SURE, ""
+def _simulated_order(ds: xr.Dataset, ahead: float) -> tuple[bool | None, str]:
+    """Return whether DDP leads in paired draws by more than the model may be off, and that in words; or None."""
+    found, error = simulated_lead.lead(ds, study.OF_ITS_TIME, STUDIED), simulated_lead.model_error(ds)
+    told = (
+        f"In the middle nine tenths of the draws, each with both libraries, its efficiency is {found.low:.3f} to "
+        f"{found.high:.3f} times that of {study.OF_ITS_TIME}"
+    )
+    if not error.pairs:
+        return None, f"{told}; how far off the model is in this ratio is not known, as no pair of runs here judges it"
+    holds = sign(np.log(found.widened_low), np.log(found.widened_high))
+    told += (
+        f". On {error.pairs} pairs measured here that it was not fitted to, the model is off in this ratio by "
+        f"{np.expm1(error.log):.0%} in the root of the mean square, and widened by that it is {found.widened_low:.2f} "
+        f"to {found.widened_high:.2f}" + (", so the order is not told" if holds is None else "")
+    )
+    return (ahead >= SURE if holds else holds), told
 
 
 def _ahead(curves: pd.DataFrame, variant: str) -> float:
@@ -82,14 +92,30 @@ def _lead(at: Mapping[str, pd.Series], variant: str) -> str:
     return f"{100 * (at[study.DDP]['efficiency'] - at[variant]['efficiency']):+.1f} points"
 
 
-def _bend(curves: pd.DataFrame, variant: str, bends: Mapping[str, float]) -> str:
-    """Say from where on a curve bends, and what its efficiency is there and where the study ended."""
-    ranks = bends[variant]
+def _bends_near_1000(ds: xr.Dataset, variant: str) -> bool | None:
+    """Return whether a curve bends near 1000 GPUs in the draws (True), does not (False), or either (None)."""
+    low, high = study.bend_range(ds, variant)
+    if high < NEAR_1000[0] or low > NEAR_1000[1]:
+        return False
+    return True if low >= NEAR_1000[0] and high <= NEAR_1000[1] else None
+
+
+def _bend(ds: xr.Dataset, variant: str) -> str:
+    """Say from where on a curve bends, by its line and over the draws, and its efficiency there and at the end."""
+    ranks, (low, high) = study.bend(ds, variant), study.bend_range(ds, variant)
+    if np.isinf(low):
+        return "does not bend, by its line or in the draws"
+    end = _about(high) if np.isfinite(high) else "nowhere"
+    drawn = f"{_about(low)} to {end} in the middle nine tenths of the draws"
     if np.isnan(ranks):
-        return "does not bend"
-    curve = curves[curves["variant"] == variant].set_index("ranks")["efficiency"]
-    told = f"bends from about {round(ranks, -1):,.0f} GPUs on, where its efficiency is {curve[ranks]:.0%}"
+        return f"does not bend by its line ({drawn})"
+    curve = study.curves_at(study.rows(ds, "simulated"), variant).set_index("ranks")["efficiency"]
+    told = f"bends from about {_about(ranks)} GPUs on ({drawn}), where its efficiency is {curve[ranks]:.0%}"
     return f"{told}, to {curve[STUDIED]:.0%} at {STUDIED:,}" if ranks < STUDIED else told
+
+
+def _about(ranks: float) -> str:
+    return f"{round(ranks, -1):,.0f}"
 
 
 def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:
@@ -105,7 +131,8 @@ def _measured_order(ds: xr.Dataset) -> tuple[bool | None, str]:
     return _together(signs), (
         f"Measured on {int(gaps['ranks'].iloc[0])} processes of one machine over Gloo, DDP's throughput is that of "
         f"Horovod times: {told}. DDP is ahead in {signs.count(True)} of {len(signs)} cells, behind in "
-        f"{signs.count(False)}, and {signs.count(None)} do not tell."
+        f"{signs.count(False)}, and {signs.count(None)} do not tell; intervals rest on the spread within each network "
+        f"({gaps['freedom'].min()} to {gaps['freedom'].max()} degrees of freedom)."
     )
 
 

@@ -93,6 +93,18 @@ def wait_time(events: xr.Dataset) -> pd.DataFrame:
     return table[["rank", "collective", "name", "bytes", "wait_us", "transfer_us"]].reset_index(drop=True)
 
 
+def waits_in_words(events: xr.Dataset | None, rank: int = 0) -> str:
+    """Say how much of a rank's collectives is waiting for the last rank; nothing where there is no such step."""
+    if events is None:
+        return ""
+    mine = wait_time(events).query("rank == @rank")[["wait_us", "transfer_us"]].sum() / 1000
+    return (
+        f"In the step that is drawn, of the {mine.sum():.0f} ms of DDP's all-reduces on rank {rank}, summed, "
+        f"{mine['wait_us']:.0f} ms ({mine['wait_us'] / mine.sum():.0%}) are waiting for the last rank, and "
+        f"{mine['transfer_us']:.0f} ms the transfer itself."
+    )
+
+
 def potential_stragglers(events: xr.Dataset) -> pd.DataFrame:
     """Return how long after the first rank each rank has done its share of a step, and which one is last.
 

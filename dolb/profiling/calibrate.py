@@ -263,11 +263,11 @@ def published_in_words(found: Calibration) -> str:
     judged = ", ".join(f"{value:+.0%}" for value in points["error"])
     asked, halved, ways = points["asked"], points["halved"].abs().max(), comb(len(points), len(points) // 2)
     return (
-        f"There are {len(points)} points, and one knob is fitted to them: by how much GPUs differ in speed within a "
-        f"step. Were they all alike, the simulator would be off by {bare}. They are too few to halve, so each is "
-        f"judged by the others: left out in turn, with the others fitted, it is off by {judged}. With half of them "
-        f"fitted and the other half judged, in all {ways} ways, it is off by {halved:.0%} at most. All together "
-        "ask for a standard deviation of "
+        f"There are {len(points)} points, and one knob is fitted to them: the spread of compute times over GPUs "
+        "within a step, which takes up whatever else these points lose. Without it the simulator would be off by "
+        f"{bare}. They are too few to halve, so each is judged by the others: left out in turn, with the "
+        f"others fitted, it is off by {judged}. With half of them fitted and the other half judged, in all {ways} "
+        f"ways, it is off by {halved:.0%} at most. All together ask for a standard deviation of "
         f"{found.knobs['jitter']:.1%}, which the lines of the curves above have. Each alone asks for {asked.min():.1%} "
         f"to {asked.max():.1%}, and the bands cover {limits.low:.1%} to {limits.high:.1%}. None of these points is of "
         f"Summit, and none of more than {points['ranks'].max():,} GPUs. What share of the peak bandwidth is achieved "

@@ -42,8 +42,8 @@ def on_summit(
 ) -> Scenario:
     """Return training on Summit's V100 GPUs, at their published speed; ``profile`` as in `tensors.v100`.
 
-    GPUs differ in speed as published points of other machines tell; bandwidth is the assumed share of the peak, which
-    these points do not tell.
+    The spread of compute times is what published points of other machines ask for; bandwidth is the assumed share of
+    the peak, which these points do not tell.
     """
     step = tensors.v100(arch, batch_per_rank, profile=profile)
     return Scenario(step, network.preset("summit"), policy, batch_per_rank, jitter=scaling.FITTED_JITTER)
@@ -103,18 +103,23 @@ def _settings(policy: Policy) -> dict[str, Any]:
 
 def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int) -> Iterable[Row]:
     drawn = scaling.draw(scenarios, counts, draws=draws)
-    band = scaling.band(drawn).set_index(["library", "ranks"])
+    band, bends = scaling.band(drawn).set_index(["library", "ranks"]), scaling.bends(drawn)
     ddp = POLICIES[0].name
     for name, scenario in scenarios.items():
-        ahead = scaling.wins(drawn, ddp, name) if name != ddp else None
+        ahead, lead = scaling.wins(drawn, ddp, name), scaling.leads(drawn, ddp, name)
         for ranks in counts:
+            compared = name != ddp and ranks > 1
             yield row(
                 scenario,
                 ranks,
                 ARCH,
                 efficiency_low=band.loc[(name, ranks), "low"],
                 efficiency_high=band.loc[(name, ranks), "high"],
-                ddp_ahead=ahead[ranks] if ahead is not None and ranks > 1 else np.nan,
+                bend_low=bends.loc[name, "low"],
+                bend_high=bends.loc[name, "high"],
+                ddp_ahead=ahead[ranks] if compared else np.nan,
+                ddp_lead_low=lead.loc[ranks, "low"] if compared else np.nan,
+                ddp_lead_high=lead.loc[ranks, "high"] if compared else np.nan,
             )
 
 

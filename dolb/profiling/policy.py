@@ -20,6 +20,7 @@ MIB = 1024 * 1024
 MILLISECOND = 1e-3
 PHASES = 8
 AGREEMENTS = ("tree", "ring")
+GLOO_THREADS = 2  # of torch's Gloo backend, each of which runs a collective; a test asks torch
 # The response cache came with horovod/horovod#902, after 0.16.1.
 _FIRST_CACHED, _FIRST_FAST = (0, 16, 2), (0, 21)
 
@@ -57,12 +58,26 @@ class DDP:
 
     The first bucket is small so that communication starts early. The buckets are those after the first step, when
     torch has rebuilt them in the order in which gradients came.
+
+    Parameters
+    ----------
+    tensor_seconds
+        Host work per gradient: hooks, copies into the bucket and out of it.
+    lanes
+        How many buckets are reduced at once: one by NCCL, which has a stream, `GLOO_THREADS` by Gloo. Lanes wait for
+        messages side by side and take turns with bytes, which have one core or link to go through.
     """
 
     bucket_bytes: int = 25 * MIB
     first_bucket_bytes: int = MIB
-    tensor_seconds: float = 0.0  # host work per gradient: hooks, copies into the bucket and out of it
+    tensor_seconds: float = 0.0
+    lanes: int = 1
     name: str = field(default="DDP", init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse to reduce nothing at a time."""
+        if self.lanes < 1:
+            raise ValueError(f"lanes is {self.lanes}; numbers from 1 are accepted")
 
     @property
     def phases(self) -> tuple[float, ...]:
@@ -72,21 +87,22 @@ class DDP:
     def schedule(
         self, ready: Sequence[float], sizes: Sequence[int], allreduce: Cost, ranks: int, phase: float = 0.0
     ) -> Schedule:
-        """Reduce each bucket when its last gradient is ready and the one before it is through."""
+        """Reduce each bucket when its last gradient is ready, a lane is free, and bytes before its own are through."""
         messages: list[Message] = []
-        free = 0.0
+        free, through, hops = [0.0] * self.lanes, 0.0, allreduce(0)
         for first, end in buckets(sizes, self.first_bucket_bytes, self.bucket_bytes):
             size = sum(sizes[first:end])
-            start = max(free, ready[end - 1])
-            free = start + allreduce(size)
-            messages.append(Message(end - first, size, start, free))
+            start = max(free[0], ready[end - 1])
+            through = max(start + hops, through) + (allreduce(size) - hops)
+            free = [*free[1:], through]  # bytes go in order, so the lane that began first is free first
+            messages.append(Message(end - first, size, start, through))
         return Schedule(messages, [])
 
 
-def ddp(bucket_bytes: int = DDP.bucket_bytes) -> DDP:
+def ddp(bucket_bytes: int = DDP.bucket_bytes, lanes: int = 1) -> DDP:
     """Return DDP as torch makes it: its default has a small first bucket, and any other size makes all alike."""
     usual = bucket_bytes == DDP.bucket_bytes
-    return DDP() if usual else DDP(bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes)
+    return DDP(bucket_bytes, DDP.first_bucket_bytes if usual else bucket_bytes, lanes=lanes)
 
 
 @dataclass(frozen=True)

@@ -155,10 +155,41 @@ def band(drawn: pd.DataFrame, mass: float = 0.9) -> pd.DataFrame:
     return table.reset_index().assign(source=SOURCE)
 
 
+def bends(drawn: pd.DataFrame, drop: float = 0.05, mass: float = 0.9) -> pd.DataFrame:
+    """Return low and high of the fewest ranks whose doubling costs more than ``drop``, by library, over the draws.
+
+    Of every draw it is one of the ranks that were drawn, with the curve straight between them over the logarithm of
+    ranks, and infinite where it does not bend.
+    """
+    found: dict[str, list[float]] = {}
+    for (library, _), curve in drawn.groupby(["library", "draw"], sort=False):
+        ranks, efficiency = curve["ranks"].to_numpy(float), curve["efficiency"].to_numpy()
+        lost = efficiency - np.interp(np.log(2 * ranks), np.log(ranks), efficiency)
+        bent = ranks[(lost > drop) & (2 * ranks <= ranks[-1]) & (ranks > 1)]
+        found.setdefault(str(library), []).append(float(bent[0]) if len(bent) else np.inf)
+    # Values of draws, not between them: some may be infinite.
+    tails = {
+        library: np.quantile(at, [(1 - mass) / 2, (1 + mass) / 2], method="nearest") for library, at in found.items()
+    }
+    return pd.DataFrame.from_dict(tails, orient="index", columns=["low", "high"])
+
+
+def leads(drawn: pd.DataFrame, library: str, over: str, mass: float = 0.9) -> pd.DataFrame:
+    """Return, by ranks, low and high of one library's efficiency over another's in the same draw."""
+    curves = _curves(drawn, library, over)
+    ratio = curves[library] / curves[over]
+    tails = ratio.groupby("ranks").quantile(np.array([(1 - mass) / 2, (1 + mass) / 2])).unstack()  # noqa: PD010
+    return tails.set_axis(["low", "high"], axis=1)
+
+
 def wins(drawn: pd.DataFrame, library: str, over: str) -> pd.Series:
     """Return, by ranks, the share of draws in which one library is more efficient than another."""
-    missing = sorted({library, over} - set(drawn["library"]))
+    curves = _curves(drawn, library, over)
+    return curves[library].gt(curves[over]).groupby("ranks").mean()
+
+
+def _curves(drawn: pd.DataFrame, *libraries: str) -> dict[str, pd.Series]:
+    missing = sorted(set(libraries) - set(drawn["library"]))
     if missing:
         raise ValueError(f"libraries {missing} were not drawn; accepted: {', '.join(drawn['library'].unique())}")
-    curves = {name: part.set_index(["draw", "ranks"])["efficiency"] for name, part in drawn.groupby("library")}
-    return curves[library].gt(curves[over]).groupby("ranks").mean()
+    return {str(name): part.set_index(["draw", "ranks"])["efficiency"] for name, part in drawn.groupby("library")}

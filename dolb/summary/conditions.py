@@ -7,6 +7,7 @@ import xarray as xr
 
 from dolb import summary
 from dolb.summary import ddp_vs_horovod as study
+from dolb.summary import pooled
 from dolb.summary.ddp_vs_horovod import rows
 
 
@@ -59,17 +60,20 @@ def bars(ds: xr.Dataset) -> str:
     """Say what the bars of measured cells are, and how large the spread is that they rest on."""
     told = []
     for several, where in ((True, "on several ranks"), (False, "on one rank")):
-        speed, efficiency = study.cell_spreads(ds)[several].values()
-        if speed.freedom:
+        speeds, efficiencies = study.cell_spreads(ds)[several].values()
+        for spread in (known := dict.fromkeys(one for one in speeds.values() if one.freedom)):
+            archs = [arch for arch, one in speeds.items() if one == spread]
+            of = f" of {', '.join(archs)}" if len(known) > 1 else ""
             told.append(
-                f"{where} repeated throughputs differ by a standard deviation of {speed.factor:.0%} and efficiencies "
-                f"by {efficiency.factor:.0%} ({speed.freedom} degrees of freedom)"
+                f"{where} repeated throughputs{of} differ by a standard deviation of {spread.factor:.0%} and "
+                f"efficiencies by {efficiencies[archs[0]].factor:.0%} ({spread.freedom} degrees of freedom)"
             )
     if not told:
         return "There are no bars: nothing was measured twice."
     return (
         f"Bars are {summary.CONFIDENCE:.0%} intervals. Cells have few repetitions each, so the spread of these is "
-        f"pooled over cells, as a factor: {'; '.join(told)}."
+        f"pooled over cells of a network, or of all where one has fewer than {pooled.LEAST_FREEDOM} degrees of "
+        f"freedom, as a factor: {'; '.join(told)}."
     )
 
 

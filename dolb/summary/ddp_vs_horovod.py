@@ -1,14 +1,15 @@
 """The numbers of DDP against Horovod: measured throughput and efficiency, simulated curves, and what tuning gains.
 
 Rows are told apart by ``source``: measured here, or simulated. Means are geometric and intervals Student's, with one
-spread of logarithms for all cells of a kind, as cells have few repetitions; runs are compared within a repetition, as
+spread of logarithms for all cells of a network, as cells have few repetitions (for all cells, where a network has too
+few in all); runs are compared within a repetition, as
 what slows a machine slows both. Libraries are compared by throughput on as many ranks: an efficiency over a library's
 own rank hides what the library costs there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     usual, spreads = at_defaults(ds), cell_spreads(ds)
     made = []
     for values, group in usual.groupby(list(CELL), sort=True):
-        of = spreads[bool(group["ranks"].iloc[0] > 1)]
+        of = {name: by[group["arch"].iloc[0]] for name, by in spreads[bool(group["ranks"].iloc[0] > 1)].items()}
         speed, efficiency = (pooled.geometric(group[name].to_numpy(), of[name]) for name in (SPEED, "efficiency"))
         made.append(
             {
@@ -100,17 +101,24 @@ def at_defaults(ds: xr.Dataset) -> pd.DataFrame:
     return measured[_usual(measured)]
 
 
-def cell_spreads(ds: xr.Dataset) -> dict[bool, dict[str, Spread]]:
+def cell_spreads(ds: xr.Dataset) -> dict[bool, dict[str, dict[str, Spread]]]:
     """Return what repetitions of a cell differ by, of throughput and of efficiency, for one rank and for several.
 
-    The keys are whether there are several ranks, and the name of the quantity. Each run counts once.
+    The keys are whether there are several ranks, the name of the quantity, and the network. Each run counts once.
     """
     usual = at_defaults(ds)
-    usual = usual[~usual["shared"]]
+    archs = sorted(set(usual["arch"]))
+    usual = usual[~usual["shared"]].set_index(list(CELL), drop=False)
     return {
-        several: {name: pooled.spread(part[name], [part[key] for key in CELL]) for name in (SPEED, "efficiency")}
+        several: {name: _by_network(part[name], CELL, archs) for name in (SPEED, "efficiency")}
         for several, part in ((False, usual[usual["ranks"] == 1]), (True, usual[usual["ranks"] > 1]))
     }
+
+
+def _by_network(values: pd.Series, by: Sequence[str], archs: Sequence[str]) -> dict[str, Spread]:
+    """Pool within each network what values differ by within cells, which levels of the index tell apart."""
+    of = values.index.get_level_values("arch")
+    return pooled.by_kind({arch: pooled.spread(values[of == arch], list(by)) for arch in archs})
 
 
 def gaps(ds: xr.Dataset) -> pd.DataFrame:
@@ -119,7 +127,7 @@ def gaps(ds: xr.Dataset) -> pd.DataFrame:
     ``shared`` are those of strong scaling whose runs are those of weak scaling.
     """
     by = ["arch", "scaling", "ranks", "shared"]
-    return _ratios(_paired(on_loopback(ds), by), by, _ratio_spread(on_loopback(ds)))
+    return _ratios(_paired(on_loopback(ds), by), by, _ratio_spreads(on_loopback(ds)))
 
 
 def _paired(runs: pd.DataFrame, by: list[str]) -> pd.Series:
@@ -130,15 +138,20 @@ def _paired(runs: pd.DataFrame, by: list[str]) -> pd.Series:
     return (wide["ddp"] / wide["horovod"]).dropna()
 
 
-def _ratio_spread(measured: pd.DataFrame) -> Spread:
-    """Pool what ratios of two runs differ by between repetitions: of the libraries, and of settings to the defaults.
+def _ratio_spreads(measured: pd.DataFrame) -> dict[str, Spread]:
+    """Pool what ratios of two runs of a network differ by: of the libraries, and of settings to the defaults.
 
     Either is of two runs on as many ranks in one repetition; settings are too few to tell a spread of their own.
     """
     by = ["arch", "scaling", "ranks"]
     settings, setting = _over_defaults(measured)
     changed = settings[~_usual(settings.index.to_frame(index=False)).to_numpy()]
-    return pooled.joined(pooled.spread(_paired(measured[~measured["shared"]], by), by), pooled.spread(changed, setting))
+    found = {}
+    for arch in sorted(set(measured["arch"])):
+        own = measured[(measured["arch"] == arch) & ~measured["shared"]]
+        mine = changed[changed.index.get_level_values("arch") == arch]
+        found[arch] = pooled.joined(pooled.spread(_paired(own, by), by), pooled.spread(mine, setting))
+    return pooled.by_kind(found)
 
 
 # -- measured over links -----------------------------------------------------------------------------------------------
@@ -178,7 +191,7 @@ def linked_gaps(ds: xr.Dataset) -> pd.DataFrame:
     """Return by network, hosts and the rate of links how many times Horovod's throughput DDP's is."""
     measured, by = rows(ds, "measured"), ["arch", "hosts", "link_mbit"]
     ratio = _paired(measured[measured["hosts"] > 1], by)
-    return _ratios(ratio, by, pooled.spread(ratio, by))
+    return _ratios(ratio, by, dict.fromkeys(measured["arch"], pooled.spread(ratio, by)))
 
 
 def links_in_words(cells: pd.DataFrame, points: pd.DataFrame) -> str:
@@ -225,7 +238,7 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
 
 def _tuned_measured(measured: pd.DataFrame) -> pd.DataFrame:
     ratio, by = _over_defaults(measured)
-    table = _ratios(ratio, by, _ratio_spread(measured))
+    table = _ratios(ratio, by, _ratio_spreads(measured))
     table = table.assign(source="measured", setting=_in_words(table), default=_usual(table))
     table.loc[table["default"], ["low", "high", "log_error"]] = np.nan  # 1 by definition
     return table
@@ -309,6 +322,12 @@ def bend(ds: xr.Dataset, variant: str) -> float:
     return float(found[0]) if len(found) else float("nan")
 
 
+def bend_range(ds: xr.Dataset, variant: str) -> tuple[float, float]:
+    """Return between which ranks a curve bends in the middle nine tenths of the draws; infinite where it does not."""
+    curve = curves_at(rows(ds, "simulated"), variant)
+    return float(curve["bend_low"].iloc[0]), float(curve["bend_high"].iloc[0])
+
+
 def ring_steps(ds: xr.Dataset) -> pd.DataFrame:
     """Return how many steps a ring all-reduce took, by ranks."""
     simulated = rows(ds, "simulated")
@@ -322,10 +341,11 @@ def _usual(table: pd.DataFrame) -> pd.Series:
     return pd.Series(np.all([table[name] == value for name, value in SETTINGS.items()], axis=0), index=table.index)
 
 
-def _ratios(ratio: pd.Series, by: Sequence[str], spread: Spread) -> pd.DataFrame:
-    """Return the geometric mean of ratios by group, with its interval and what that is made of."""
+def _ratios(ratio: pd.Series, by: Sequence[str], spreads: Mapping[str, Spread]) -> pd.DataFrame:
+    """Return the geometric mean of ratios by group, with its interval by the spread of its network."""
     made = []
     for values, group in ratio.groupby(level=list(by), sort=True):
+        spread = spreads[group.index.get_level_values("arch")[0]]
         middle, low, high = pooled.geometric(group.to_numpy(), spread)
         made.append(
             {

@@ -7,7 +7,7 @@ measured once then has an interval too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ import pandas as pd
 from scipy import stats
 
 from dolb import summary
+
+LEAST_FREEDOM = 7  # Student's quantile is then a fifth above the normal one
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ def joined(*spreads: Spread) -> Spread:
         return Spread(float("nan"), 0)
     squares = sum(one.freedom * one.deviation**2 for one in spreads if one.freedom)
     return Spread(float(np.sqrt(squares / freedom)), freedom)
+
+
+def by_kind(spreads: Mapping[str, Spread]) -> dict[str, Spread]:
+    """Give each kind its own spread where that rests on ``LEAST_FREEDOM``, and else that of all kinds together."""
+    every = joined(*spreads.values())
+    return {kind: one if one.freedom >= LEAST_FREEDOM else every for kind, one in spreads.items()}
 
 
 def geometric(values: np.ndarray, of: Spread) -> tuple[float, float, float]:

@@ -44,6 +44,7 @@ def breakdowns(ds: xr.Dataset) -> pd.DataFrame:
             for name, values in {**shares, "overlap": group["overlap"]}.items():
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = mean_interval(values.to_numpy())
             row["bucket_mb"] = group["bucket_mb"].max()
+            row["pinned"] = bool(group.get("pinned", pd.Series([False])).astype(bool).any())
             row["messages"], row["same_order"] = group["messages"].mean(), bool(group["same_order"].all())
             made.append(row)
     return pd.DataFrame(made)

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dolb import results
 from dolb.profiling import breakdown, trace
+from dolb.summary.step_timeline import one_step
 
 TRACES = Path(__file__).resolve().parent / "traces"
 
@@ -114,3 +116,12 @@ def test_in_the_recorded_steps_of_ddp_one_rank_waits_for_the_straggler():
     # Who was last in every step is the one that waited least.
     (last,) = late.loc[late["last"], "rank"].unique()
     assert waited.idxmin() == last
+
+
+def test_the_words_split_ddp_s_all_reduces_into_waiting_and_transfer():
+    step = one_step(results.published("step-timeline"), "DDP", "measured")
+    mine = breakdown.wait_time(step).query("rank == 0")
+    said = breakdown.waits_in_words(step)
+    assert f"{mine['wait_us'].sum() / 1000:.0f} ms (" in said
+    assert f"{mine['transfer_us'].sum() / 1000:.0f} ms the transfer itself" in said
+    assert breakdown.waits_in_words(None) == ""

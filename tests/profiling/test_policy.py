@@ -50,6 +50,22 @@ def test_ddp_reduces_in_a_static_order_one_bucket_after_the_other():
     assert [(m.start, m.end, m.tensors) for m in run.messages] == [(1.0, 6.0, 1), (6.0, 11.0, 2)]
 
 
+def test_lanes_wait_side_by_side_and_take_turns_with_bytes():
+    """An all-reduce waits for 4 seconds and has one of bytes; the third gets the lane of the first."""
+    two = DDP(bucket_bytes=1, first_bucket_bytes=1, lanes=2)
+    run = two.schedule([1.0, 1.5, 2.0], [1, 1, 1], lambda size: 4.0 + size, ranks=2)
+    assert [(m.start, m.end) for m in run.messages] == [(1.0, 6.0), (1.5, 7.0), (6.0, 11.0)]
+
+
+def test_lanes_are_those_of_torch_s_gloo_backend():
+    assert dist.ProcessGroupGloo._Options()._threads == policy.GLOO_THREADS
+
+
+def test_no_lane_at_all_is_refused():
+    with pytest.raises(ValueError, match="lanes is 0; numbers from 1 are accepted"):
+        DDP(lanes=0)
+
+
 @pytest.mark.parametrize(
     ("version", "milliseconds", "mebibytes", "cache"),
     [

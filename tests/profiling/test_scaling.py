@@ -4,11 +4,14 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from made_scaling import small_simulation
 
 from dolb.profiling import network, scaling, tensors
 from dolb.profiling.policy import DDP, horovod
 from dolb.profiling.simulate import Scenario, simulate
+from dolb.summary import ddp_vs_horovod as study
 
 RESNET50 = tensors.v100("resnet50")
 SCENARIOS = {
@@ -156,3 +159,37 @@ def test_the_work_of_a_simulation_is_at_most_linear_in_tensors(library):
 
     assert seconds(lambda: simulate(repeated(8), 96)) < 2 * 8 * seconds(lambda: simulate(repeated(1), 96))
     assert calls(repeated(8), 96) <= 8 * calls(repeated(1), 96)
+
+
+def drawn_curve(draw, *efficiencies):
+    ranks = [1, 2, 4, 8, 16][: len(efficiencies)]
+    return pd.DataFrame({"library": "DDP", "draw": draw, "ranks": ranks, "efficiency": efficiencies})
+
+
+def test_the_range_of_a_bend_holds_the_middle_nine_tenths_of_the_draws():
+    """Of 21 draws one bends at 2 and one at 8, the others at 4; the quantiles at 5% and 95% are next to the ends."""
+    curves = [drawn_curve(0, 1, 1, 0.9, 0.9, 0.9), drawn_curve(1, 1, 1, 1, 1, 0.9)]
+    curves += [drawn_curve(draw, 1, 1, 1, 0.9, 0.9) for draw in range(2, 21)]
+    assert scaling.bends(pd.concat(curves)).loc["DDP"].tolist() == [4, 4]
+    assert scaling.bends(pd.concat(curves), mass=1).loc["DDP"].tolist() == [2, 8]
+
+
+def test_a_draw_that_does_not_bend_is_infinite():
+    assert scaling.bends(drawn_curve(0, 1, 0.99, 0.98)).loc["DDP"].tolist() == [np.inf, np.inf]
+
+
+def test_a_bend_over_draws_is_that_of_the_line_where_nothing_varies():
+    ds = small_simulation()
+    curve = study.curves_at(study.rows(ds, "simulated"), study.UNCACHED)
+    same = scaling.bends(curve.assign(library=study.UNCACHED, draw=0), drop=study.DROP)
+    assert same.loc[study.UNCACHED].tolist() == [study.bend(ds, study.UNCACHED)] * 2
+
+
+def test_a_lead_is_that_within_a_draw():
+    """Draws differ twofold and the lead of one library in each is the same."""
+    curves = [
+        pd.DataFrame({"library": library, "draw": draw, "ranks": [2], "efficiency": lead / (1 + draw)})
+        for draw in range(4)
+        for library, lead in (("one", 0.9), ("other", 0.6))
+    ]
+    assert scaling.leads(pd.concat(curves), "one", "other").loc[2].tolist() == pytest.approx([1.5, 1.5])
