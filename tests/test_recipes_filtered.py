@@ -53,6 +53,15 @@ def test_runs_are_trained_on_the_mask_with_the_papers_share():
     assert recipes.masks("paper")["network"].filter == "share"
 
 
+def test_at_a_better_rate_the_three_sets_are_run_with_all_seeds_where_the_finding_lies():
+    runs = recipes.configs("better-rate", "paper", kept=(47_441, 50_000))
+    usual = recipes.configs("filtered-large-batch", "paper", batch_sizes=[6272], kept=(47_441, 50_000))
+    assert {run.lr for run in runs} == {0.1}
+    same = {replace(run, lr=usual[0].lr, experiment=usual[0].experiment).key for run in runs}
+    assert same == {run.key for run in usual}
+    assert 0.1 in {run.lr for run in recipes.configs("tuning", "paper", batch_sizes=[6272])}
+
+
 @pytest.mark.parametrize("sets", [None, ["random"]])
 def test_what_the_default_radius_keeps_is_run_with_large_batches_beside_random_sets_of_that_size(sets):
     runs = recipes.configs("default-radius", "paper", sets=sets)

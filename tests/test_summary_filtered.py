@@ -201,6 +201,12 @@ def test_a_gain_over_full_data_that_is_told_apart_comes_with_what_random_data_ga
     assert "; random data gain -2.00 there)" in study.gains_in_words(table)
 
 
+def test_at_another_rate_sets_are_told_with_what_they_reach(ds):
+    told = study.better_in_words(ds)
+    assert "full 81.0%, network 83.0%, random 79.0%. At equal epochs network less random +4.00 (" in told
+    assert "not among the published results" in study.better_in_words(None)
+
+
 def test_as_many_updates_may_take_other_numbers_of_images(ds):
     # Ten epochs of 800 are as many images as eight of 1,000; with a stretch to nine epochs they would not be.
     assert study.images_in_words(ds) == "none"

@@ -17,7 +17,7 @@ from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, bat
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.even import even_batches
 from dolb.recipes.fidelity import fidelity
-from dolb.recipes.filtered import default_radius, filtered_large_batch, filtered_small_batch, of_the_study
+from dolb.recipes.filtered import better_rate, default_radius, filtered_large_batch, filtered_small_batch, of_the_study
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned, tuned_extractor
@@ -30,6 +30,7 @@ __all__ = [
     "SCALES",
     "WORKERS",
     "batch_size",
+    "better_rate",
     "configs",
     "data_of",
     "ddp_vs_horovod",
@@ -73,6 +74,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
     "default-radius": default_radius,
+    "better-rate": better_rate,
     "loss-landscape": loss_landscape,
     "fidelity": fidelity,
     "ddp-vs-horovod": ddp_vs_horovod,

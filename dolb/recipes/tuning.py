@@ -10,7 +10,7 @@ from dolb.training.config import RunConfig
 
 # About the rate that was taken at each of the two, which is one of them.
 RATES: dict[str, dict[int, tuple[float, ...]]] = {
-    "paper": {256: (0.001, 0.003, 0.01, 0.03), 6272: (0.0125, 0.025, 0.05, 0.1)},
+    "paper": {256: (0.001, 0.003, 0.01, 0.03), 6272: (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)},
     "demo": {64: (0.05, 0.2), 1024: (0.2, 0.8)},
 }
 SEEDS = {"paper": (0, 1), "demo": (0,)}
