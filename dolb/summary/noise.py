@@ -96,10 +96,11 @@ def parted(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `parted` for a reader: a row per extractor, shares in percent."""
+    """Return the table of `parted` for a reader: a row per extractor, the shallow first, shares in percent."""
     wide = table.pivot_table(index=["extractor", "feature_width"], columns="split", values="agreement", sort=False)
     wide["network's test accuracy"] = table.groupby(["extractor", "feature_width"])["network_accuracy"].mean()
     shown = wide.map(lambda share: "" if np.isnan(share) else f"{share:.1%}").reset_index()
+    shown = shown.sort_values("extractor", key=lambda names: names.map(lambda name: (len(name), name)))
     return shown.rename(columns={"feature_width": "features"}).rename_axis(columns=None).set_index("extractor")
 
 
