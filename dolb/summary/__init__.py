@@ -17,9 +17,7 @@ from dolb import results
 
 LAST_EPOCHS = 5
 LATE_EPOCHS = 10  # the last epochs, in which a run that drops has little time to recover
-LATE_DROP = (
-    0.15  # of accuracy, below the best epoch before it: several times what epochs differ by from one to the next
-)
+LATE_DROP = 0.15  # of accuracy, below the best epoch before: several times what one epoch differs from the next
 CONFIDENCE = 0.95
 DRAWS = 1000
 ONE_SEED = "of the test set and the spread of other cells' seeds, one seed"
