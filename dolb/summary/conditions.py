@@ -61,19 +61,20 @@ def bars(ds: xr.Dataset) -> str:
     told = []
     for several, where in ((True, "on several ranks"), (False, "on one rank")):
         speeds, efficiencies = study.cell_spreads(ds)[several].values()
-        for spread in (known := dict.fromkeys(one for one in speeds.values() if one.freedom)):
+        known = dict.fromkeys(one for one in speeds.values() if one.freedom)
+        listed = []
+        for spread in known:
             archs = [arch for arch, one in speeds.items() if one == spread]
-            of = f" of {', '.join(archs)}" if len(known) > 1 else ""
-            told.append(
-                f"{where} repeated throughputs{of} differ by a standard deviation of {spread.factor:.0%} and "
-                f"efficiencies by {efficiencies[archs[0]].factor:.0%} ({spread.freedom} degrees of freedom)"
-            )
+            name = f"{' and '.join(archs)} " if len(known) > 1 else ""
+            listed.append(f"{name}{spread.factor:.0%} and {efficiencies[archs[0]].factor:.0%} ({spread.freedom})")
+        told += [f"{where} {', '.join(listed)}"] if listed else []
     if not told:
         return "There are no bars: nothing was measured twice."
     return (
-        f"Bars are {summary.CONFIDENCE:.0%} intervals. Cells have few repetitions each, so the spread of these is "
-        f"pooled over cells of a network, or of all where one has fewer than {pooled.LEAST_FREEDOM} degrees of "
-        f"freedom, as a factor: {'; '.join(told)}."
+        f"Bars are {summary.CONFIDENCE:.0%} intervals. Cells have few repetitions each, so what these differ by is "
+        f"pooled over the cells of a network, or over all where it has fewer than {pooled.LEAST_FREEDOM} degrees of "
+        "freedom. The standard deviation of throughput and of efficiency, with these degrees in brackets, is "
+        f"{'; '.join(told)}."
     )
 
 
