@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-gpu horovod lint lock environment clean browser compiler
+.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser compiler
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,15 @@ book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|p
 pages: .venv/.stamp ## Renew the pages and the picture that are made from the claims and the results
 	.venv/bin/dolb pages
 
+# Tests that start ranks wait for processes most of the time, so without ARGS the others run beside them.
 test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
-	$(PY) -m pytest $(ARGS)
+	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 --output-sync=line test-ranks test-others)
+
+test-ranks: .venv/.stamp
+	$(PY) -m pytest -p no:cacheprovider tests/profiling
+
+test-others: .venv/.stamp browser
+	$(PY) -m pytest --ignore=tests/profiling
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
 	$(PYTHON) -m pytest -m gpu tests/training tests/profiling tests/test_augment.py $(ARGS)
