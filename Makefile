@@ -31,7 +31,7 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 
 # Tests that start ranks wait for processes most of the time, so without ARGS the others run beside them.
 test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
-	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 --output-sync=line test-ranks test-others)
+	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 test-ranks test-others)
 
 test-ranks: .venv/.stamp
 	$(PY) -m pytest -p no:cacheprovider tests/profiling
