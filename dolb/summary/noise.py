@@ -16,6 +16,7 @@ from scipy import stats
 from scipy.spatial import cKDTree
 
 from dolb import results, summary
+from dolb.summary.batch_size import by_depth
 from dolb.summary.overlap import by_chance, jaccard
 
 NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
@@ -100,8 +101,8 @@ def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
     wide = table.pivot_table(index=["extractor", "feature_width"], columns="split", values="agreement", sort=False)
     wide["network's test accuracy"] = table.groupby(["extractor", "feature_width"])["network_accuracy"].mean()
     shown = wide.map(lambda share: "" if np.isnan(share) else f"{share:.1%}").reset_index()
-    shown = shown.sort_values("extractor", key=lambda names: names.map(lambda name: (len(name), name)))
-    return shown.rename(columns={"feature_width": "features"}).rename_axis(columns=None).set_index("extractor")
+    shown = shown.rename(columns={"feature_width": "features"}).rename_axis(columns=None).set_index("extractor")
+    return shown.loc[by_depth(shown.index)]
 
 
 # -- noise -------------------------------------------------------------------------------------------------------------
