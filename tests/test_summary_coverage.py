@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+import xarray as xr
 from made_runs import made_curve, made_study
 
 from dolb import recipes, results, summary
@@ -70,3 +71,17 @@ def test_a_cell_is_told_from_one_with_other_statistics():
 def test_runs_that_no_recipe_lists_are_passed_over():
     more = recipes.configs("batch-size", "demo", archs=["smallnet-4"], seeds=[7], epochs=5)
     assert coverage.lacking_in_words(GRID, made_study(lambda _: 0.5, [*GRID, *more])).startswith("All ")
+
+
+def test_of_a_grid_over_sets_batch_sizes_and_sets_that_lack_are_named():
+    grid = recipes.configs("filtered-small-batch", "demo")
+    size = max(run.batch_size for run in grid)
+
+    def found(without):
+        there = xr.Dataset({"key": ("run", [run.key for run in grid if not without(run)])})
+        return coverage.sets_lacking_in_words(grid, there)
+
+    assert found(lambda run: False) == f"All {len(grid)} runs of the grid are here."
+    assert found(lambda run: run.batch_size == size).endswith(f"with batch {size} (all of them).")
+    other = found(lambda run: run.batch_size == size and run.subset.startswith("confident"))
+    assert other.endswith(f"with batch {size} (on confident data).")

@@ -39,7 +39,7 @@ def test_what_the_comparison_leaves_open_is_said():
     assert told.startswith(f"A change of {low:+.1f} to {high:+.1f} points at batch 2,048 is not excluded by this.")
     assert "its other networks (resnet152) and its batches below 2,048 were not compared" in told
     assert told.endswith(
-        "1 of its 3 runs (resnet18, seed 0) were made with another step, `graph`, which was not compared either."
+        "1 of its 3 runs (resnet18, seed 0) were made with another step, graph, which was not compared either."
     )
 
 

@@ -171,11 +171,17 @@ def test_words_name_what_holds_after_the_correction(ds):
     table = study.against_network(ds)
     sure = table.assign(p_holm=[0.001, *[0.5] * (len(table) - 1)])
     told = study.gains_in_words(sure)
-    assert (
-        f"After Holm's correction for all {table['tests'].iloc[0]} tests with these sets these are told apart" in told
-    )
-    assert told.count("(p = ") == 1
-    assert "none of these is told apart from chance" in study.gains_in_words(table.assign(p_holm=0.5))
+    assert f"After Holm's correction for all {table['tests'].iloc[0]} tests with these sets those with a star" in told
+    assert told.count("*") == 1
+    assert study.gains_table(sure).map(lambda cell: "*" in cell).to_numpy().sum() == 1
+    assert "none of these is told from chance" in study.gains_in_words(table.assign(p_holm=0.5))
+
+
+def test_gains_stand_in_a_table_of_sizes_by_set_and_comparison(ds):
+    table = study.gains_table(study.against_network(ds))
+    assert table.loc["100", "over full, equal epochs"] == "+2.00 (-0.48 to +4.48)"
+    assert "over random, equal updates" not in table.columns  # not run
+    assert study.gains_table(study.against_network(study.narrow(ds, ["full"]))).empty
 
 
 def test_gains_in_words_have_their_intervals(ds):
@@ -193,12 +199,6 @@ def test_sizes_are_compared_together_by_each_seeds_mean_over_them(ds):
     told = study.together_in_words(study.together(ds, border=100))
     assert "At equal epochs network less random +4.00 (" in told  # 3, 3 and 6 points
     assert "At equal updates" in told
-
-
-def test_a_gain_over_full_data_that_is_told_apart_comes_with_what_random_data_gain(ds):
-    table = study.against_network(ds).query("equal == 'epochs'").assign(p_holm=0.001)
-    # Random less full data: -1, -2 and -3 points.
-    assert "; random data gain -2.00 there)" in study.gains_in_words(table)
 
 
 def test_at_another_rate_sets_are_told_with_what_they_reach(ds):

@@ -68,7 +68,7 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
                 "kind:N",
                 title="program (click)",
                 sort=kinds,
-                legend=alt.Legend(orient="top", columns=3, titleLimit=300),
+                legend=alt.Legend(orient="top", columns=2, titleLimit=300),
             ).scale(domain=kinds, range=colours[: len(kinds)]),
             opacity=picked(kind),
         )

@@ -124,8 +124,9 @@ def gains(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pan
     """
     chosen, equal = alt.selection_point(fields=["other"], bind="legend"), _equal()
     sizes = sorted(set(table["batch_size"]))
-    base = alt.Chart(table).transform_filter("datum.equal === equal").encode(
-        x=alt.X("batch_size:O", title="global batch size", sort=sizes).axis(labelAngle=-45),
+    points = table.assign(**{name: 100 * table[name] for name in ("difference", "low", "high")})
+    base = alt.Chart(points).transform_filter("datum.equal === equal").encode(
+        x=alt.X("batch_size:O", title="global batch size", sort=sizes).axis(labelAngle=-45 if len(sizes) > 4 else 0),
         xOffset=alt.XOffset("other:N", sort=SETS).scale(paddingOuter=0.3),
         color=set_colour(table["other"], "other", "compared with (click)"),
         opacity=picked(chosen),
@@ -133,19 +134,19 @@ def gains(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Pan
     tooltip = [
         alt.Tooltip("other:N", title="compared with"),
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("difference:Q", title="network filtered gains", format="+.2%"),
-        alt.Tooltip("low:Q", title="interval from", format="+.2%"),
-        alt.Tooltip("high:Q", title="interval to", format="+.2%"),
+        alt.Tooltip("difference:Q", title="network filtered gains, points", format="+.2f"),
+        alt.Tooltip("low:Q", title="interval from", format="+.2f"),
+        alt.Tooltip("high:Q", title="interval to", format="+.2f"),
         alt.Tooltip("p:Q", title="p, paired t-test", format=".2g"),
         alt.Tooltip("p_holm:Q", title="p, corrected for all tests (Holm)", format=".2g"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
-    change = alt.Y("difference:Q", title="accuracy on network filtered less on the other").axis(format="+.1%")
+    change = alt.Y("difference:Q", title="network filtered less the other, points").axis(format="+.1f")
     return alt.layer(
         alt.Chart(pd.DataFrame({"difference": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y=change),
         base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q").add_params(chosen, equal),
         base.mark_point(filled=True, size=60).encode(y=change, tooltip=tooltip),
-    ).properties(width=max(260, 68 * len(sizes)), height=280, title=titled(title, said))
+    ).properties(width=min(560, max(260, 68 * len(sizes))), height=280, title=titled(title, said))
 
 
 def best_by_set(best: pd.DataFrame, title: str = "") -> Panel:

@@ -59,6 +59,21 @@ def lacking_in_words(asked: Iterable[Any], ds: xr.Dataset) -> str:
     return told + (f" Further seeds of cells that have a run: {listing}." if listing else "")
 
 
+def sets_lacking_in_words(asked: Iterable[Any], ds: xr.Dataset) -> str:
+    """Say which of the asked runs on several training sets are not in ``ds``, by batch size and set."""
+    grid = pd.DataFrame(
+        [{"key": run.key, "batch_size": run.batch_size, "set": run.subset.split("-")[0] or "full"} for run in asked]
+    )
+    lacking = grid[~grid["key"].isin(ds["key"].to_numpy().astype(str))]
+    if lacking.empty:
+        return f"All {len(grid)} runs of the grid are here."
+    told = []
+    for size, rows in lacking.groupby("batch_size"):
+        sets = [] if len(rows) == (grid["batch_size"] == size).sum() else list(dict.fromkeys(rows["set"]))
+        told.append(f"{len(rows)} with batch {size:,}" + (f" (on {listed(sets)} data)" if sets else " (all of them)"))
+    return f"Of the grid's {len(grid)} runs {len(lacking)} are not here yet: {listed(told)}."
+
+
 def listed(names: Iterable[str]) -> str:
     """Return the names as a sentence lists them, with `and` before the last."""
     *before, last = names

@@ -78,7 +78,7 @@ def limits_in_words(found: pd.DataFrame, study: xr.Dataset) -> str:
         told += f" Of the study, {listed(lacking)} were not compared, nor rates and sizes other than these."
     other = runs[~runs["engine"].isin(PATHS)]
     if len(other):
-        steps = listed(f"`{step}`" for step in sorted(set(other["engine"])))
+        steps = listed(sorted(set(other["engine"])))
         seeds = listed(str(seed) for seed in sorted(set(other["seed"])))
         told += (
             f" {len(other)} of its {len(runs):,} runs ({listed(by_depth(other['arch']))}, seed {seeds}) were made with "

@@ -20,6 +20,7 @@ EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
 MAIN = ("full", "network", "random")
 MANY_MORE = 0.02  # images, at equal updates: a share that is told
+NOTHING = "Nothing can be compared yet."
 OTHER_WAYS = ("grid", "neighbours", "el2n", "forgetting", "confident")
 ORDER = (*MAIN, "recursive", *OTHER_WAYS)
 
@@ -144,30 +145,43 @@ def within(reported: Sequence[Mapping[str, Any]], table: pd.DataFrame, where: st
 
 
 def gains_in_words(gains: pd.DataFrame) -> str:
-    """Say what network filtered data gain over each set by batch size, with intervals, in points of accuracy.
-
-    And what of it is still told apart from chance after the correction for the number of tests.
-    """
+    """Say what network filtered data gain over each set by batch size, with intervals, and what of it is sure."""
     told = []
     for other in in_order(gains["other"]):
         rows = gains[gains["other"] == other]
-        listed = "; ".join(
-            f"{100 * row['difference']:+.2f} ({_interval(row)}) at {row['batch_size']:,}"
-            for row in rows.to_dict("records")
-        )
+        listed = "; ".join(f"{_gain(row)} at {row['batch_size']:,}" for row in rows.to_dict("records"))
         told.append(f"over {other} {listed}")
-    if not told:
-        return "Nothing can be compared yet."
-    sure = gains[gains["p_holm"] < 1 - summary.CONFIDENCE]
-    named = "; ".join(
-        f"{row['difference'] * 100:+.2f} over {row['other']} at {row['batch_size']:,} (p = {row['p_holm']:.2g}"
-        + (f"; random data gain {row['random'] * 100:+.2f} there" if np.isfinite(row["random"]) else "")
-        + ")"
-        for row in sure.to_dict("records")
-    )
-    holds = f"these are told apart from chance: {named}" if named else "none of these is told apart from chance"
-    after = f"After Holm's correction for all {gains['tests'].iloc[0]} tests with these sets {holds}."
-    return "Points of accuracy gained " + ". And ".join(told) + f". {after}"
+    return f"Points of accuracy gained {'. And '.join(told)}. {sure_in_words(gains)}" if told else NOTHING
+
+
+def sure_in_words(gains: pd.DataFrame) -> str:
+    """Say whether gains are told apart from chance after the correction for the number of tests: those with a star."""
+    if gains.empty:
+        return NOTHING
+    holds = "those with a star are" if _sure(gains["p_holm"]).any() else "none of these is"
+    return f"After Holm's correction for all {gains['tests'].iloc[0]} tests with these sets {holds} told from chance."
+
+
+def _sure(p_holm: Any) -> Any:
+    return p_holm < 1 - summary.CONFIDENCE
+
+
+def _gain(row: Mapping[Hashable, Any]) -> str:
+    return f"{100 * row['difference']:+.2f}{'*' if _sure(row['p_holm']) else ''} ({_interval(row)})"
+
+
+def gains_table(gains: pd.DataFrame) -> pd.DataFrame:
+    """Return a table for readers of what network filtered data gain over each set, a row for each batch size."""
+    columns = {}
+    for equal in EQUAL:
+        for other in in_order(gains["other"]):
+            rows = gains[(gains["equal"] == equal) & (gains["other"] == other)]
+            sizes = [f"{size:,}" for size in rows["batch_size"]]
+            told = pd.Series([_gain(row) for row in rows.to_dict("records")], index=sizes, dtype=object)
+            columns[f"over {other}, equal {equal}"] = told
+    order = [f"{size:,}" for size in sorted(set(gains["batch_size"]))]
+    table = pd.DataFrame(columns).reindex(order).dropna(axis="columns", how="all").fillna("")
+    return table.rename_axis(index=None, columns="batch size")
 
 
 def _interval(row: Mapping[Hashable, Any]) -> str:
@@ -241,7 +255,6 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
 
     ``p_holm`` is ``p`` after Holm's correction for all of these tests together, and ``tests`` says how many they are.
     Where as many epochs make as many updates, both comparisons are of the same runs, and they count as one test.
-    ``random`` is what random data gain over that set at the same time, which is no merit of the filter; else NaN.
     """
     parts = []
     for equal in EQUAL:
@@ -249,9 +262,7 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
         for other in in_order(set(frame["set"]) - {"network"}):
             keys = frame[frame["set"].isin(("network", other))].groupby("batch_size")["key"].agg(frozenset)
             found = differences(frame, "network", other)
-            random = differences(frame, "random", other).set_index("batch_size")["difference"]
-            beside = found["batch_size"].map(random).astype(float)
-            parts.append(found.assign(equal=equal, of=found["batch_size"].map(keys), random=beside))
+            parts.append(found.assign(equal=equal, of=found["batch_size"].map(keys)))
     none = differences(runs(ds).iloc[:0], "network", "network").assign(equal="", of=None)
     table = pd.concat([none, *parts], ignore_index=True)
     once = table.drop_duplicates("of")
@@ -276,16 +287,15 @@ def together(ds: xr.Dataset, border: int) -> pd.DataFrame:
 
 def together_in_words(table: pd.DataFrame) -> str:
     """Say what `together` found."""
-    told = []
+    told: dict[str, list[str]] = {}  # which comparison found it: both, where they are of the same runs
     for equal, rows in table[table["n"] > 1].groupby("equal", sort=True):
         listed = "; ".join(
             f"{row['one']} less {row['other']} {100 * row['difference']:+.2f} ({_interval(row)}, p = {row['p']:.2g})"
             for row in rows.to_dict("records")
         )
-        told.append(f"at equal {equal} {listed}")
-    return (
-        " ".join(f"{one[0].upper()}{one[1:]}." for one in told) if told else "Two seeds on two sets are not there yet."
-    )
+        told.setdefault(listed, []).append(str(equal))
+    sentences = [f"At equal {' and '.join(equal)} {listed}." for listed, equal in told.items()]
+    return " ".join(sentences) or "Two seeds on two sets are not there yet."
 
 
 def better_in_words(ds: xr.Dataset | None) -> str:
