@@ -56,10 +56,12 @@ def test_runs_are_trained_on_the_mask_with_the_papers_share():
 def test_at_a_better_rate_the_three_sets_are_run_with_all_seeds_where_the_finding_lies():
     runs = recipes.configs("better-rate", "paper", kept=(47_441, 50_000))
     usual = recipes.configs("filtered-large-batch", "paper", batch_sizes=[6272], kept=(47_441, 50_000))
-    assert {run.lr for run in runs} == {0.1}
-    same = {replace(run, lr=usual[0].lr, experiment=usual[0].experiment).key for run in runs}
-    assert same == {run.key for run in usual}
-    assert 0.1 in {run.lr for run in recipes.configs("tuning", "paper", batch_sizes=[6272])}
+    rates = {run.lr for run in runs}
+    assert rates == {0.1, 0.2}
+    same = [replace(run, lr=usual[0].lr, experiment=usual[0].experiment).key for run in runs]
+    assert sorted(same) == sorted(2 * [run.key for run in usual])
+    assert rates < {run.lr for run in recipes.configs("tuning", "paper", batch_sizes=[6272])}
+    assert {run.lr for run in recipes.configs("better-rate", "paper", lrs=[0.2])} == {0.2}
 
 
 @pytest.mark.parametrize("sets", [None, ["random"]])

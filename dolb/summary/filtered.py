@@ -299,14 +299,18 @@ def together_in_words(table: pd.DataFrame) -> str:
 
 
 def better_in_words(ds: xr.Dataset | None) -> str:
-    """Say what the sets reach, and how they differ, at another rate than the recipe's."""
+    """Say what the sets reach, and how they differ, at each of some other rates than the recipe's."""
     if ds is None:
         return "Runs at a better rate are not among the published results yet."
-    frame = runs(ds)
-    rate, size = float(frame["lr"].iloc[0]), int(frame["batch_size"].iloc[0])
-    means = frame.groupby("set")["accuracy"].mean()
-    reached = ", ".join(f"{name} {means[name]:.1%}" for name in in_order(means.index))
-    return f"At batch {size:,} and a rate of {rate:g}: {reached}. {together_in_words(together(ds, size))}"
+    told = []
+    for rate in np.unique(ds["lr"]):
+        at_rate = summary.narrow(ds, lr=[rate])
+        frame = runs(at_rate)
+        size, means = int(frame["batch_size"].iloc[0]), frame.groupby("set")["accuracy"].mean()
+        reached = ", ".join(f"{name} {means[name]:.1%}" for name in in_order(means.index))
+        differ = together_in_words(together(at_rate, size))
+        told.append(f"At batch {size:,} and a rate of {rate:g}: {reached}. {differ}")
+    return " ".join(told)
 
 
 def images_in_words(ds: xr.Dataset) -> str:
