@@ -226,10 +226,10 @@ class RunStore:
             if list(map(str, ds["key"].values)) != [key]:
                 raise SchemaError(f"the file holds runs {list(ds['key'].values)}")
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            self._set_aside(path, f"cannot be read back ({error})")
+            self.set_aside(path, f"cannot be read back ({error})")
             return None
         if data_fingerprint is not None and str(ds["data_fingerprint"].item()) != data_fingerprint:
-            self._set_aside(path, "was made from other data")
+            self.set_aside(path, "was made from other data")
             return None
         return ds
 
@@ -260,7 +260,8 @@ class RunStore:
                 return
             yield True
 
-    def _set_aside(self, path: Path, reason: str) -> None:
+    def set_aside(self, path: Path, reason: str, what: str = "the run") -> None:
+        """Rename a file of the store that cannot be used, and say so; what it was of will be done again."""
         target = next(p for i in range(1, 10**6) if not (p := path.with_name(f"{path.name}.aside-{i}")).exists())
         try:
             path.rename(target)
@@ -268,7 +269,7 @@ class RunStore:
             return  # another process set it aside first
         except OSError as error:
             raise StoreError(f"{path} {reason}, and cannot be set aside ({error.strerror})") from error
-        print(f"notice: {path.name} {reason}; set aside as {target.name}, the run will be done again", flush=True)
+        print(f"notice: {path.name} {reason}; set aside as {target.name}, {what} will be done again", flush=True)
 
 
 @lru_cache(maxsize=1)

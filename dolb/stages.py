@@ -6,11 +6,11 @@ run, maps by what they are of.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from dolb.training.engine import RunAbandoned
 from dolb.training.paused import PausedRuns
 
 PLACED = ("map_seed", "perplexity", "map_rate", "map_start")  # by which a network's maps differ
+# What numpy and zipfile raise where a byte of a file is not what was written.
+_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 FROM_FEATURES = ("none", "grid", "neighbours", *ON_THE_MAP)  # filters that look at a network's features
 
 
@@ -197,14 +199,24 @@ class Stages:
             return found
         made = work()
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=f".{name}.", delete=False) as handle:
-            np.savez_compressed(handle, **made)  # type: ignore[arg-type]
-        os.replace(handle.name, self.folder / name)
+            try:
+                np.savez_compressed(handle, **made)  # type: ignore[arg-type]
+                handle.flush()
+                os.fsync(handle.fileno())
+                os.replace(handle.name, self.folder / name)
+            except BaseException:
+                Path(handle.name).unlink(missing_ok=True)
+                raise
         return made
 
     def _found(self, name: str, needed: Sequence[str] = ()) -> dict[str, np.ndarray] | None:
+        """Return the arrays of a file if it has those needed; one that does not read back is set aside."""
         path = self.folder / name
-        if path.is_file():
-            with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), np.load(path) as file:
-                if all(one in file for one in needed):
-                    return {one: file[one] for one in file}
-        return None
+        if not path.is_file():
+            return None
+        try:
+            with np.load(path) as file:
+                return {one: file[one] for one in file} if all(one in file for one in needed) else None
+        except _DAMAGED as error:
+            self.runs.set_aside(path, f"cannot be read back ({error})", "this stage")
+            return None

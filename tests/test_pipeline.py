@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import shutil
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -229,11 +232,49 @@ def test_a_mask_of_the_size_of_one_that_is_not_there_says_which(tmp_path):
         make([OTHERS[0]], tmp_path)
 
 
-def test_a_damaged_map_is_made_again(made, store):
+def _cut(content):
+    return content[:100]
+
+
+def _squeezed_otherwise(content):
+    """Change a byte of what was squeezed, as a disk may: zlib then says so, before a checksum is compared."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        first = archive.infolist()[0]
+    at = first.header_offset + 30 + len(first.filename) + 20  # the header's own length; numpy adds 20 bytes for size
+    return content[:at] + b"\xff" * 8 + content[at + 8 :]
+
+
+def _of_a_later_zip(content):
+    at = content.index(b"PK\x01\x02") + 6  # the version that the archive's list asks for
+    return content[:at] + b"\xff" + content[at + 1 :]
+
+
+@pytest.mark.parametrize("spoil", [_cut, _squeezed_otherwise, _of_a_later_zip])
+def test_a_damaged_map_is_set_aside_and_made_again(made, store, tmp_path, spoil, capsys):
+    store = shutil.copytree(store, tmp_path / "store")
     path = next(store.rglob("map-*.npz"))
-    path.write_bytes(path.read_bytes()[:100])
+    damaged = spoil(path.read_bytes())
+    path.write_bytes(damaged)
     ds = make([replace(MASK, filter="dbscan", eps=3.0)], store)
     assert 0 < float(ds["keep"].mean()) < 1
+    assert path.with_name(f"{path.name}.aside-1").read_bytes() == damaged
+    assert f"{path.name} cannot be read back" in capsys.readouterr().out
+
+
+def test_a_stage_that_cannot_be_written_leaves_no_file_behind(made, store, tmp_path, monkeypatch):
+    store = shutil.copytree(store, tmp_path / "store")
+    path = next(store.rglob("map-*.npz"))
+    path.unlink()
+    before = set(path.parent.iterdir())
+    monkeypatch.setattr(np, "savez_compressed", _no_space)
+    with pytest.raises(OSError, match="No space"):
+        make([replace(MASK, filter="dbscan", eps=3.0)], store)
+    assert set(path.parent.iterdir()) == before
+
+
+def _no_space(handle, **arrays):
+    handle.write(b"part of it")
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_maps_of_two_data_sets_are_refused():

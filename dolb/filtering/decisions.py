@@ -6,6 +6,7 @@ and returns the mask. ``dropped`` lists examples by their place in the training 
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dolb.data import ImageData
 from dolb.filtering.checks import MaskError, every_class_stays
 
 FORMAT = "dolb-decisions-1"
+_HEAD = 64  # bytes in which the first sign is looked for
 
 
 def header(data: ImageData) -> dict[str, Any]:
@@ -31,9 +33,12 @@ def header(data: ImageData) -> dict[str, Any]:
 
 
 def is_decisions(path: str | Path) -> bool:
-    """Return whether a file is JSON rather than a mask in NetCDF, by its first byte."""
+    """Return whether a file is JSON rather than a mask in NetCDF, by its first sign.
+
+    White space before that does not count, nor the byte-order mark that some editors write.
+    """
     with open(path, "rb") as file:
-        return file.read(1) == b"{"
+        return file.read(_HEAD).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
 
 
 def data_of(path: str | Path) -> str:
@@ -69,7 +74,7 @@ def _read(path: str | Path) -> dict[str, Any]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        said = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise MaskError(
             f"{path} is not a file of decisions: {error}; accepted: what the page of dolb view saves"

@@ -17,7 +17,7 @@ from PIL import Image
 
 from dolb import results
 from dolb.data import ImageData
-from dolb.filtering import masks
+from dolb.filtering import decisions, masks
 from dolb.filtering.checks import every_class_stays, finite_rows, keep_mask
 
 STATE_COLOURS = {"kept": "#8a939e", "dropped": "#d55e00"}
@@ -70,6 +70,11 @@ class Review:
     def load(cls, path: str | Path, data: ImageData, name: str = "reviewed") -> Self:
         """Go on from a mask file that holds its map; one of other data is refused."""
         keep = masks.load_keep(path, data)
+        if decisions.is_decisions(path):
+            raise masks.MaskError(
+                f"{path} holds decisions, and no map: go on with them on the page of dolb view, or give Review a map "
+                "and as keep what masks.load_keep reads from this file"
+            )
         ds = results.load(path)
         if "x" not in ds or "y" not in ds:
             raise masks.MaskError(f"{path} holds no map; save the mask with its coordinates")
@@ -170,7 +175,11 @@ def widget(review: Review, path: str | Path) -> Any:
     images.layout = ipywidgets.Layout(max_width="100%", display="none")
 
     def chosen() -> np.ndarray:
-        return np.asarray(scatter.selection(), dtype=np.int64)
+        lassoed = np.asarray(scatter.selection(), dtype=np.int64)
+        if class_choice.value < 0:
+            return lassoed
+        # Points that a filter hides stay in the selection: the map does not send one back.
+        return lassoed[review.data.train_labels[lassoed] == class_choice.value]
 
     def look(_: object = None) -> None:
         shown = chosen()
@@ -195,6 +204,7 @@ def widget(review: Review, path: str | Path) -> Any:
 
     def narrow(change: Mapping[str, Any]) -> None:
         scatter.filter(None if change["new"] < 0 else np.flatnonzero(review.data.train_labels == change["new"]))
+        look()
 
     buttons["Keep"].on_click(lambda _: after(f"Kept {review.decide(chosen(), True):,} more."))
     buttons["Drop"].on_click(lambda _: after(f"Dropped {review.decide(chosen(), False):,} more."))

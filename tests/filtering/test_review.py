@@ -1,6 +1,7 @@
 """A person reviews examples: decisions become a mask that training takes; they can be undone, saved, gone on with."""
 
 import io
+import json
 import sys
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dolb import data, results
-from dolb.filtering import masks, noise, review
+from dolb.filtering import decisions, masks, noise, review
 from dolb.training.config import RunConfig
 from dolb.training.sweep import sweep
 
@@ -94,6 +95,13 @@ def test_a_mask_of_other_data_or_without_a_map_is_refused(digits, coordinates, t
         review.Review.load(path, digits)
 
 
+def test_decisions_of_the_page_have_no_map_and_the_error_says_where_to_go_on(digits, tmp_path):
+    path = tmp_path / "decisions.json"
+    path.write_text(json.dumps(decisions.header(digits) | {"dropped": [3]}))
+    with pytest.raises(masks.MaskError, match="no map: go on with them on the page of dolb view"):
+        review.Review.load(path, digits)
+
+
 def test_a_map_of_the_wrong_length_is_refused(digits, coordinates):
     with pytest.raises(ValueError, match="1436 points"):
         review.Review(digits, coordinates[1:])
@@ -171,6 +179,20 @@ def test_the_widget_colours_and_narrows_the_map(parts, digits):
     assert scatter.color != before
     class_choice.value = -1
     assert scatter.filter is None
+
+
+def test_what_the_map_no_longer_shows_is_not_decided_about(parts, started, digits):
+    scatter, buttons, said, images, controls = parts
+    class_choice, _ = controls.children
+    scatter.selection = np.arange(200)
+    class_choice.value = 3
+    threes = np.flatnonzero(digits.train_labels[:200] == 3)
+    assert f"{len(threes)} chosen" in said.value
+    assert images.value == started.sheet(threes)
+    buttons["Drop"].click()
+    assert np.flatnonzero(~started.keep).tolist() == threes.tolist()
+    class_choice.value = -1
+    assert "200 chosen" in said.value
 
 
 def test_without_jupyter_scatter_the_error_says_how_to_get_it(started, tmp_path, monkeypatch):
