@@ -84,6 +84,7 @@ class _Pack:
         self.changed = True  # since the next one was last tried
         self.measured: dict[packing.Shape, float] = {}
         self.told: set[packing.Shape] = set()  # of these the user knows that they wait for memory
+        self.set_aside: list[tuple[RunConfig, str]] = []  # what did not fit alone, and what it lacks
 
     def fill(self, stop: Callable[[], bool]) -> None:
         """Start runs for as long as there is room for the next."""
@@ -131,20 +132,21 @@ class _Pack:
         return False
 
     def _start(self, config: RunConfig) -> bool:
-        """Start a run; if the device's memory does not suffice, put it off until fewer are in flight."""
+        """Start a run; if the device's memory does not suffice, put it off until fewer are in flight.
+
+        One that does not fit alone is set aside for good. Returns whether the next may be tried.
+        """
         data = self.data_of(config)
-        images = self._images(data)  # not before: others may hold all the runs
         used, _ = memory_in_use(self.device)
         need = packing.predicted_need(config, self.measured)
         self.cap(self.limit)
         try:
+            images = self._images(data)  # not before: others may hold all the runs
+            used, _ = memory_in_use(self.device)
             run = self.make(config, data, *images, self.device, self.step)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            if not self.active:
-                lack = packing.lack_of_memory(config, need, used, self.limit)
-                raise DeviceMemoryError(f"{lack}, with no other run of this sweep beside it") from error
         else:
             shape = packing.shape(config)
             self.measured[shape] = max(run.reserved, self.measured.get(shape, 0))
@@ -155,6 +157,12 @@ class _Pack:
             return True
         # The failed run's memory is free only out here, where the error that names its frames is gone.
         release_memory(self.device)
+        if not self.active:
+            lack = packing.lack_of_memory(config, need, used, self.limit)
+            self.set_aside.append((config, f"{lack}, with no other run of this sweep beside it"))
+            self.next = None
+            tqdm.write(f"notice: {self.set_aside[-1][1]}; {packing.named(config)} is set aside")
+            return True
         self.too_many = len(self.active)
         self._tell_it_waits(config, need, used)
         return False
@@ -198,7 +206,8 @@ def train_many(
     ``at_once`` is how many at most; by default one on a CPU, and on CUDA as many as ``packing`` knows to be best.
     ``step`` is one of ``STEPS``, by default the device's fastest.
     ``memory_limit`` is how many bytes of a GPU may be in use, whoever uses them, at most and by default 90% of all. A
-    run is started only if it fits by what earlier ones took, and waits, with a notice, where it does not after all.
+    run is started only if it fits by what earlier ones took, and waits, with a notice, where it does not after all. One
+    that does not fit alone is set aside, with a notice, and at the end ``DeviceMemoryError`` names all of these.
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
     ``paused`` keeps where those are, and lets a run that it knows go on from there.
@@ -219,6 +228,8 @@ def train_many(
             if not pack.active:
                 if pack.next is not None:  # stopped as it waited
                     yield pack.next, None
+                if pack.set_aside:
+                    raise DeviceMemoryError(packing.set_aside_in_words(pack.set_aside))
                 return
             for run, steps in list(pack.active):
                 if stop() and len(run.measured) < run.config.epochs:

@@ -90,5 +90,20 @@ def lack_of_memory(config: RunConfig, need: float | None, used: float, limit: fl
     )
 
 
+def named(config: RunConfig) -> str:
+    """Name a run among those of its shape."""
+    return f"rate {config.lr:g}, seed {config.seed}" + (f", {config.subset}" if config.subset != "full" else "")
+
+
+def set_aside_in_words(runs: Iterable[tuple[RunConfig, str]]) -> str:
+    """Say which runs did not fit alone, and what they lack, those of one shape together, by the last of them."""
+    lacks: dict[Shape, str] = {}
+    names: dict[Shape, list[str]] = {}
+    for config, lack in runs:
+        lacks[shape(config)] = lack
+        names.setdefault(shape(config), []).append(named(config))
+    return "; ".join(f"{lack} ({'; '.join(names[one])})" for one, lack in lacks.items())
+
+
 def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"

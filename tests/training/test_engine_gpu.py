@@ -207,7 +207,7 @@ def test_a_run_refused_memory_by_the_device_is_done_in_a_smaller_pack(images, ca
 def test_a_run_too_large_for_the_device_is_an_error_and_leaves_the_device_usable(images):
     limit = limit_for(0.4, SIX[0], images)
     with pytest.raises(DeviceMemoryError, match=r"resnet18 at batch size 128 needs .* GiB of device memory"):
-        dict(engine.train_many(SIX, images, CUDA, memory_limit=limit))
+        dict(engine.train_many(SIX[:2], images, CUDA, memory_limit=limit))
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
     assert torch.cuda.get_per_process_memory_fraction() == pytest.approx(1.0)
     assert np.isfinite(engine.train(SIX[0], images, "cuda")["train_loss"]).all()

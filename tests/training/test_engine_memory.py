@@ -1,10 +1,11 @@
-"""Runs that do not fit the device together wait for each other, and only one that does not fit alone is an error.
+"""Runs that do not fit the device together wait for each other, and one that does not fit alone is left to the end.
 
 The runs and their results are real; a CPU has no memory of its own, so what they hold of it is counted here.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
 
 import numpy as np
@@ -143,6 +144,58 @@ def test_a_run_that_does_not_fit_alone_is_an_error_with_the_numbers(digits, memo
     assert issubclass(DeviceMemoryError, DeviceError)  # what the command line tells without a traceback
 
 
+def test_runs_behind_one_too_large_are_done_and_the_error_at_the_end_names_all_that_were_not(digits, memory, capsys):
+    memory.size = 1.5 * GIB
+    large = [config(batch_size=128, seed=seed) for seed in (7, 8)]
+    runs = engine.train_many([large[0], FOUR[0], large[1], FOUR[1]], digits, CPU, at_once=2)
+    ended = dict(itertools.islice(runs, 2))
+    assert list(ended) == FOUR[:2]
+    with pytest.raises(DeviceMemoryError, match=r"batch size 128 needs 2.* \(.*, seed 7, first-200; .*, seed 8, first"):
+        next(runs)
+    for run, ds in ended.items():
+        assert_same_bits(ds, engine.train(run, digits))
+    assert "rate 0.05, seed 7, first-200 is set aside" in capsys.readouterr().out
+
+
+@pytest.fixture
+def large_images(monkeypatch) -> dict[str, int]:
+    """Let images of all digits find no room on the device while another run has it, or never; count how often."""
+    found = {"refusals": 0, "most": 0}
+    put = engine.on_device
+
+    def on_device(images: ImageData, device: torch.device):
+        if len(images.train_labels) > MASK.sum() and found["refusals"] < found["most"]:
+            found["refusals"] += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than there is.")
+        return put(images, device)
+
+    monkeypatch.setattr(engine, "on_device", on_device)
+    return found
+
+
+WHOLE = config(subset="full", epochs=1)
+
+
+def test_images_that_find_no_room_beside_a_run_wait_for_it(digits, memory, large_images, capsys):
+    large_images["most"] = 1
+    every = data.load("digits")
+    ended = dict(
+        engine.train_many([FOUR[0], WHOLE], lambda run: every if run == WHOLE else digits, CPU, at_once=2)
+    )  # fmt: skip
+    assert list(ended) == [FOUR[0], WHOLE]
+    assert large_images["refusals"] == 1
+    assert "such runs wait until no other is in flight" in capsys.readouterr().out
+
+
+def test_images_that_find_no_room_at_all_set_their_run_aside(digits, memory, large_images):
+    large_images["most"] = 100
+    every = data.load("digits")
+    runs = engine.train_many([WHOLE, FOUR[0]], lambda run: every if run == WHOLE else digits, CPU)
+    assert next(runs)[0] == FOUR[0]
+    with pytest.raises(DeviceMemoryError, match="batch size 64 needs more than"):
+        next(runs)
+
+
 def test_other_errors_of_a_run_are_not_taken_for_a_lack_of_memory(digits, monkeypatch):
     class Failing(engine.Run):
         def __init__(self, *args):
@@ -165,7 +218,7 @@ def test_a_stop_gives_back_the_run_that_waits_for_memory(digits, memory):
     assert all(ds is None for _, ds in ended)
 
 
-def test_what_was_finished_before_a_run_too_large_stays_in_the_store(tmp_path, memory):
+def test_what_was_finished_beside_a_run_too_large_stays_in_the_store(tmp_path, memory):
     memory.size = 1.5 * GIB
     options = {"store": tmp_path, "device": "cpu", "subsets": {"first-200": MASK}, "progress": False, "at_once": 1}
     with pytest.raises(DeviceMemoryError, match="batch size 128"):
