@@ -1,6 +1,7 @@
 """From runs to numbers: final accuracies, and intervals by Student and by bootstrap."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from made_landscapes import made_landscape
@@ -8,6 +9,7 @@ from made_runs import joined, made_run
 from scipy import stats
 
 from dolb import results, summary
+from dolb.summary.spread import between_seeds
 
 CELL = ("arch", "lr", "batch_size")
 
@@ -71,12 +73,13 @@ def test_one_seed_has_the_interval_of_a_share_of_the_test_set():
     assert row["interval"] == "of the test set, one seed"
 
 
-def test_several_seeds_have_students_interval_of_their_mean():
+def test_several_seeds_have_students_interval_of_their_mean_and_that_of_the_test_set():
     values = [0.80, 0.82, 0.81]
     row = cells(seeds(*values)).iloc[0]
-    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high), rel=1e-5)
-    assert row["n"] == 3
+    student = stats.ttest_1samp(values, 0).confidence_interval(0.95).high - 0.81
+    half = np.hypot(student, 1.959964 * np.sqrt(0.81 * 0.19 / 10_000))
+    assert (row["low"], row["high"]) == pytest.approx((0.81 - half, 0.81 + half), rel=1e-5)
+    assert (row["n"], row["interval"]) == (3, "of the test set and 3 seeds")
 
 
 def test_the_bootstrap_of_one_seed_is_the_interval_of_the_test_set():
@@ -85,46 +88,68 @@ def test_the_bootstrap_of_one_seed_is_the_interval_of_the_test_set():
 
 
 def test_the_bootstrap_has_the_variance_of_a_mean_of_seeds_and_of_a_test_set():
-    values = [0.70, 0.80, 0.90]
+    values = [0.77, 0.79, 0.80, 0.81, 0.83, 0.80, 0.78, 0.82]
     _, draws = bootstrapped(seeds(*values))
-    expected = np.var(values, ddof=1) / len(values) + 0.8 * 0.2 / 10_000
+    student = 7 / 5  # the variance of Student's deviate with 7 degrees of freedom
+    expected = student * np.var(values, ddof=1) / len(values) + 0.8 * 0.2 / 10_000
     assert draws.var() == pytest.approx(expected, rel=0.15)
     assert draws.mean() == pytest.approx(0.8, abs=0.01)
 
 
 def test_two_seeds_that_agree_by_luck_are_not_taken_for_certainty():
-    row = bootstrapped(seeds(0.8, 0.8))[0].iloc[0]
-    assert row["high"] - row["low"] > 0.01
-    assert row["interval"] == "over 2 seeds and the test set"
+    beside = [*seeds(0.80, 0.84, batch_size=512), *seeds(0.80, 0.83, 0.81, 0.84, batch_size=128)]
+    row = bootstrapped([*seeds(0.8, 0.8, batch_size=256), *beside])[0].set_index("batch_size").loc[256]
+    assert row["high"] - row["low"] > 0.04
+    assert row["interval"] == "of the test set and 2 seeds, spread pooled with the nearest cells'"
 
 
-def test_one_seed_takes_the_spread_of_seeds_from_cells_of_its_batch_size_pooled_over_rates():
-    several = [*seeds(0.70, 0.74, lr=0.1), *seeds(0.60, 0.61, 0.62, lr=0.01)]
-    found, draws = bootstrapped([*several, *seeds(0.5, lr=0.3)])
-    pooled = (0.02**2 * 2 + 0.01**2 * 2) / (1 + 2)  # squares about the means, over degrees of freedom
-    expected = pooled + 0.5 * 0.5 / 10_000
-    assert draws[:, -1].var() == pytest.approx(expected, rel=0.15)
-    row = found.iloc[-1]
-    assert row["interval"] == summary.ONE_SEED
-    assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * np.sqrt(expected), rel=0.1)
+def spread(runs):
+    frame = summary.final_accuracy(results.merge(runs))
+    return dict(zip(frame.groupby(["lr", "batch_size"]).groups, between_seeds(frame, CELL), strict=True))
 
 
-def test_a_batch_size_without_several_seeds_takes_the_spread_of_the_nearest_that_has():
-    several = [*seeds(0.7, 0.8, batch_size=8192), *seeds(0.80, 0.81, batch_size=256)]
-    frame = summary.final_accuracy(results.merge([*several, *seeds(0.6, batch_size=64), *seeds(0.6, batch_size=4096)]))
-    spread = summary.seed_spread(frame, CELL)
-    assert spread.to_dict() == pytest.approx(
-        {256: np.std([0.80, 0.81], ddof=1), 8192: np.std([0.7, 0.8], ddof=1)}, rel=1e-4
+def test_few_seeds_take_their_spread_from_the_nearest_cells_of_their_rate_first():
+    quiet, loud = (0.70, 0.71, 0.72, 0.73), (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    found = spread(
+        [
+            *seeds(0.70, 0.74, batch_size=1024, lr=0.1),
+            *seeds(*quiet, batch_size=256, lr=0.1),
+            *seeds(*quiet, batch_size=64, lr=0.1),
+            *seeds(*loud, batch_size=1024, lr=0.3),
+        ]
     )
-    draws = summary.resample(frame, CELL)  # by batch size: 64, 256, 4096, 8192
-    of_test_set = 0.6 * 0.4 / 10_000
-    assert draws[:, 0].var() == pytest.approx(spread[256] ** 2 + of_test_set, rel=0.15)
-    assert draws[:, 2].var() == pytest.approx(spread[8192] ** 2 + of_test_set, rel=0.15)
+    squares, free = 0.02**2 * 2 + np.var(quiet) * 4 * 2, 1 + 3 + 3  # 4 degrees after the next cell are not enough
+    assert found[0.1, 1024] == pytest.approx(((squares / free) ** 0.5, free), rel=1e-4)
+    assert found[0.3, 1024] == pytest.approx((np.std(loud, ddof=1), 5), rel=1e-4)  # enough of its own
 
 
-def test_cells_of_several_seeds_borrow_no_spread():
-    one, other = seeds(0.80, 0.81, 0.82, lr=0.1), seeds(0.5, 0.9, lr=0.3)
-    assert bootstrapped(one)[0].iloc[0]["low"] == bootstrapped([*one, *other])[0].iloc[0]["low"]
+def test_one_seed_takes_the_spread_of_others():
+    runs = [*seeds(0.5, batch_size=256), *seeds(0.70, 0.71, 0.72, 0.73, 0.74, 0.75, batch_size=512)]
+    found, draws = bootstrapped(runs)
+    own = next(iter(spread(runs).values()))
+    assert own.deviation == pytest.approx(np.std([0.70, 0.71, 0.72, 0.73, 0.74, 0.75], ddof=1), rel=1e-4)
+    assert draws[:, 0].std() > own.deviation
+    assert found["interval"].iloc[0] == "of the test set and one seed, spread pooled with the nearest cells'"
+
+
+def test_without_any_cell_of_several_seeds_there_is_no_spread():
+    assert set(spread([*seeds(0.8, batch_size=256), *seeds(0.7, batch_size=512)]).values()) == {(0.0, 0)}
+    assert cells(seeds(0.8))["deviation"].isna().all()
+
+
+@pytest.mark.parametrize("deviation", [0.003, 0.03])
+def test_intervals_of_two_seeds_cover_what_they_say(deviation):
+    """Nine cells along a curve, two seeds each, drawn again and again around accuracies that are known."""
+    rng, covered, asked = np.random.default_rng(3), 0, 60
+    sizes = 2 ** np.arange(6, 15)
+    of_test_set = np.sqrt(0.6 * 0.4 / 10_000)
+    frame = pd.DataFrame({"batch_size": np.repeat(sizes, 2), "lr": 0.1, "test_examples": 10_000})
+    frame = frame.assign(diverged=False, late_drop=False, updates=1, device_seconds=1.0)
+    for _ in range(asked):
+        noise = np.repeat(rng.normal(0, of_test_set, len(sizes)), 2) + rng.normal(0, deviation, len(frame))
+        found = summary.over_seeds(frame.assign(accuracy=0.6 + noise), ["lr", "batch_size"])
+        covered += int(((found["low"] < 0.6) & (found["high"] > 0.6)).sum())
+    assert covered / (asked * len(sizes)) == pytest.approx(0.95, abs=0.03)
 
 
 def test_what_is_drawn_is_an_accuracy():

@@ -30,9 +30,9 @@ def test_cells_of_one_seed_are_counted_where_a_network_has_others_too():
 def test_whose_spread_stands_in_for_that_of_another_seed_is_said():
     more = made_curve({256: 0.82, 1024: 0.74}, arch="resnet18", seed=1)
     found = said(made_curve(SIZES, arch="resnet18"), more, made_curve(SIZES, arch="resnet50"))
-    deviations = [100 * apart / 2**0.5 for apart in (0.02, 0.04)]
-    assert "from cells that have several, of the same batch size or the nearest (all of resnet18;" in found
-    assert f"from {deviations[0]:.1f} points at batch 256 to {deviations[1]:.1f} at 1,024)" in found
+    pooled = 100 * ((0.02**2 + 0.04**2) / 2 / 2) ** 0.5  # two cells, a degree of freedom each, all that there are
+    assert "from the nearest cells that have several, in rate and batch size, of resnet18" in found
+    assert f"from {pooled:.1f} points at batch 64" in found
 
 
 def test_nothing_is_said_of_seeds_where_every_cell_has_several():

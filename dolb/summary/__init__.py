@@ -14,13 +14,13 @@ import xarray as xr
 from scipy import stats
 
 from dolb import results
+from dolb.summary.spread import between_seeds
 
 LAST_EPOCHS = 5
 LATE_EPOCHS = 10  # the last epochs, in which a run that drops has little time to recover
 LATE_DROP = 0.15  # of accuracy, below the best epoch before: several times what one epoch differs from the next
 CONFIDENCE = 0.95
 DRAWS = 1000
-ONE_SEED = "of the test set and the spread of other cells' seeds, one seed"
 _TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 _Z = float(stats.norm.ppf(_TAILS[1]))
 
@@ -78,94 +78,70 @@ def _drops_late(accuracy: np.ndarray) -> bool:
     return bool((below[-LATE_EPOCHS:] > LATE_DROP).any())
 
 
-def seed_spread(frame: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """Return the standard deviation between seeds by batch size, of the groups that have several; maybe no rows.
-
-    Groups of one batch size, of whatever rate and network, are pooled by their degrees of freedom. It stands in for
-    what a group of one seed cannot tell of itself. The batch size decides most of it: the noise of a few large
-    updates is many times that of many small ones.
-    """
-    groups = frame.groupby(list(by))["accuracy"]
-    squares = (frame["accuracy"] - groups.transform("mean")) ** 2
-    free = 1 - 1 / groups.transform("size")  # sums up to n - 1 over a group, and to 0 over one of one seed
-    sums = pd.DataFrame({"squares": squares, "free": free}).groupby(frame["batch_size"]).sum()
-    sums = sums[sums["free"] > 0]
-    return (sums["squares"] / sums["free"]) ** 0.5
-
-
-def _of_another_seed(spread: pd.Series, batch_size: int) -> float:
-    """Return the spread at a batch size or else at the nearest that has one, in doublings; 0 where none has."""
-    return 0.0 if spread.empty else float(spread.iloc[np.abs(np.log2(spread.index / batch_size)).argmin()])
-
-
 def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` for each group.
 
-    ``diverged`` and ``late_drops`` count its runs that did.
+    ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds.
 
-    Where there are several seeds the interval is Student's for their mean. Where there is one it is the normal
-    interval of a share of the test set and of the `seed_spread` of the other groups. If no group has several seeds it
-    is that of the test set alone: it then says how well the accuracy of that one network is known, not how much another
-    seed would differ. The column ``interval`` says which.
+    The interval has two parts: Student's for the mean over seeds, by the deviation and the degrees of freedom of
+    `between_seeds`, and the normal one of a share of the test set. Where no group has several seeds it is that of the
+    test set alone: it then says how well the accuracy of that one network is known, not how much another seed would
+    differ. The column ``interval`` says which.
     """
     rows = []
-    spread = seed_spread(frame, by)
-    for values, group in frame.groupby(list(by), sort=True):
+    for (values, group), noise in zip(frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True):
         accuracy = group["accuracy"].to_numpy()
         n, mean = len(accuracy), float(accuracy.mean())
-        if n > 1:
-            half = float(stats.t.ppf(_TAILS[1], n - 1) * accuracy.std(ddof=1) / np.sqrt(n))
-            interval = f"over {n} seeds"
-        else:
-            half = _Z * float(np.hypot(_test_set_error(group, mean), _of_another_seed(spread, _batch_size(group))))
-            interval = "of the test set, one seed" if spread.empty else ONE_SEED
-        extra = {
-            "diverged": int(group["diverged"].sum()),
-            "late_drops": int(group["late_drop"].sum()),
-            "updates": int(group["updates"].iloc[0]),
-            "device_seconds": float(group["device_seconds"].mean()),
-        }
-        key = dict(zip(by, values, strict=True))
-        bounds = {"accuracy": mean, "low": mean - half, "high": mean + half, "n": n, "interval": interval}
-        rows.append({**key, **bounds, **extra})
-    columns = [*by, "accuracy", "low", "high", "n", "interval", "diverged", "late_drops", "updates", "device_seconds"]
-    return pd.DataFrame(rows, columns=columns)
+        over = float(stats.t.ppf(_TAILS[1], noise.degrees)) * noise.deviation / np.sqrt(n) if noise.degrees else 0.0
+        half = float(np.hypot(over, _Z * _test_set_error(group, mean)))
+        rows.append(
+            {
+                **dict(zip(by, values, strict=True)),
+                **{"accuracy": mean, "low": mean - half, "high": mean + half, "n": n},
+                "interval": _of_what(n, noise.degrees),
+                "deviation": noise.deviation if noise.degrees else np.nan,
+                "diverged": int(group["diverged"].sum()),
+                "late_drops": int(group["late_drop"].sum()),
+                "updates": int(group["updates"].iloc[0]),
+                "device_seconds": float(group["device_seconds"].mean()),
+            }
+        )
+    extra = ["interval", "deviation", "diverged", "late_drops", "updates", "device_seconds"]
+    return pd.DataFrame(rows, columns=[*by, "accuracy", "low", "high", "n", *extra])
+
+
+def _of_what(n: int, degrees: int) -> str:
+    """Say what an interval is of: how many seeds, and whether the spread of others' is in it."""
+    seeds = f"{n} seeds" if n > 1 else "one seed"
+    if not degrees:
+        return f"of the test set, {seeds}"
+    return f"of the test set and {seeds}" + (", spread pooled with the nearest cells'" if degrees > n - 1 else "")
 
 
 def resample(frame: pd.DataFrame, by: Sequence[str], draws: int = DRAWS, random_state: int = 0) -> np.ndarray:
     """Return bootstrap draws of the mean accuracy of each group: draws by groups, groups in the order of `over_seeds`.
 
-    A draw takes the group's seeds with replacement, and a test set of the same size; the second keeps two seeds that
-    agree by luck from being taken for certainty. A group of one seed takes the noise between seeds from the
-    `seed_spread` of the others, as a normal deviate; if there is none, the test set's noise is all it has.
+    The bootstrap is parametric: a draw adds to the mean one deviate for other seeds, Student's with the deviation and
+    the degrees of freedom of `between_seeds`, and one for another test set of the same size. To draw the seeds
+    themselves with replacement would take two that agree by luck for certainty.
     """
     rng = np.random.default_rng(random_state)
-    spread = seed_spread(frame, by)
     columns = []
-    for _, group in frame.groupby(list(by), sort=True):
-        accuracy = group["accuracy"].to_numpy()
-        n, mean = len(accuracy), float(accuracy.mean())
-        drawn = accuracy[rng.integers(n, size=(draws, n))].mean(axis=1) - mean
-        # Means of n values drawn with replacement vary less than the mean of n values does, by (n - 1) / n.
-        over = drawn * np.sqrt(n / (n - 1)) if n > 1 else drawn
-        of_others = 0.0 if n > 1 else _of_another_seed(spread, _batch_size(group))
-        columns.append(mean + over + rng.normal(0, np.hypot(_test_set_error(group, mean), of_others), draws))
+    for (_, group), noise in zip(frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True):
+        mean = float(group["accuracy"].mean())
+        over = rng.standard_t(max(noise.degrees, 1), draws) * noise.deviation / np.sqrt(len(group))
+        columns.append(mean + over + rng.normal(0, _test_set_error(group, mean), draws))
     return np.clip(np.column_stack(columns), 0, 1)  # what is drawn is an accuracy
 
 
 def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return the groups of `over_seeds` with bootstrap intervals in the place of Student's, and their draws.
-
-    Student's interval of two seeds is a dozen times their distance, which tells a reader nothing; the bootstrap's is
-    narrower and leans on the test set where seeds are few. Where there is one, ``interval`` says whose spread it has.
-    """
+    """Return the groups of `over_seeds` with the intervals of bootstrap draws, and the draws."""
     groups = over_seeds(frame, by)
     if groups.empty:
         return groups, np.empty((DRAWS, 0))
     draws = resample(frame, by)
     low, high = np.quantile(draws, _TAILS, axis=0)
-    words = groups["interval"].where(groups["n"] == 1, groups["interval"] + " and the test set")
-    return groups.assign(low=low, high=high, interval=words), draws
+    return groups.assign(low=low, high=high), draws
 
 
 def interval(draws: np.ndarray, value: float | None = None) -> tuple[float, float]:
@@ -200,7 +176,3 @@ def span(values: Iterable[float]) -> str:
     finite = [value for value in values if np.isfinite(value)]
     ends = (min(finite), max(finite)) if finite else ()
     return " to ".join(dict.fromkeys(f"{value:.1f}" for value in ends)) or "not known"
-
-
-def _batch_size(group: pd.DataFrame) -> int:
-    return int(group["batch_size"].iloc[0])

@@ -14,23 +14,25 @@ from dolb.summary.batch_size import CELL, CURVE, by_depth
 
 def one_seed_in_words(runs: pd.DataFrame) -> str:
     """Say which networks have one seed to a cell, and where their intervals have the noise between seeds from."""
-    alone = summary.over_seeds(runs, CELL).groupby("arch")["n"].agg(one=lambda n: (n == 1).sum(), cells="size")
+    cells = summary.over_seeds(runs, CELL)
+    alone = cells.groupby("arch")["n"].agg(one=lambda n: (n == 1).sum(), cells="size")
     whole = [arch for arch in by_depth(alone.index) if alone.loc[arch, "one"] == alone.loc[arch, "cells"]]
     part = [arch for arch in by_depth(alone.index) if arch not in whole and alone.loc[arch, "one"]]
     told = [f"all cells of {listed(whole)}"] if whole else []
     told += [f"{alone.loc[arch, 'one']} of {alone.loc[arch, 'cells']} of {arch}" for arch in part]
     if not told:
         return ""
-    spread = summary.seed_spread(runs, CELL)
-    if spread.empty:
+    if cells["deviation"].isna().all():
         held = "Intervals hold the test set's noise and not that between seeds"
     else:
-        (least_at, least), *_, (most_at, most) = spread.sort_values().items()
-        several = runs.groupby(list(CELL))["seed"].transform("nunique") > 1
+        of_one = cells[cells["n"] == 1].sort_values("deviation").to_dict("records")
+        least, most = (
+            f"{100 * row['deviation']:.1f} points at batch {row['batch_size']:,} and rate {row['lr']:g}"
+            for row in (of_one[0], of_one[-1])
+        )
         held = (
-            "Intervals take the noise between seeds from cells that have several, of the same batch size or the "
-            f"nearest (all of {listed(by_depth(runs.loc[several, 'arch']))}; standard deviations from "
-            f"{100 * least:.1f} points at batch {least_at:,} to {100 * most:.1f} at {most_at:,}),"
+            "Intervals take the noise between seeds from the nearest cells that have several, in rate and batch size, "
+            f"of {listed(by_depth(cells.loc[cells['n'] > 1, 'arch']))} (standard deviations from {least} to {most}),"
         )
     return f"{held} where there is one seed: {listed(told)}."
 
