@@ -105,6 +105,17 @@ def test_the_cells_with_the_widest_intervals_have_more_seeds():
     assert {run.seed for run in runs} == set(range(8))
 
 
+def test_the_grid_has_every_published_run(repo_root):
+    published = set(results.load(repo_root / "results" / "batch-size.nc")["key"].to_numpy().astype(str))
+    assert published <= {run.key for run in recipes.configs("batch-size", "paper")}
+
+
+def test_rests_are_of_a_batch_that_does_not_divide_the_data():
+    runs = recipes.configs("batch-size", "paper", part="rests")
+    assert {50_000 % run.batch_size > 0 for run in runs} == {True}
+    assert {run.bn_workers for run in runs} == {2**power for power in range(8)}
+
+
 def test_the_statistics_are_the_curves_own_runs_with_one_worker():
     ours = recipes.configs("batch-size", "paper", part="statistics")
     curve = {run.key for run in recipes.configs("batch-size", "paper", part="curve")}

@@ -224,5 +224,25 @@ def test_a_rest_dealt_to_many_workers_is_told_apart_from_shares_of_whole_batches
     rests = study.dealt_rests(ds)
     assert rests[["bn_workers", "rest", "least"]].to_numpy().tolist() == [[1, 80, 80], [4, 80, 20], [64, 80, 1]]
     assert "(1 worker: 80.0%; 4 workers, 20 each or more: 80.0%; 64 workers, 1 each or more: 30.0%)" in (
-        study.dealt_in_words(rests)
+        study.dealt_in_words(rests, shared)
     )
+
+
+def test_shares_of_so_few_examples_that_runs_diverge_are_told_rest_or_not():
+    cells = ((400, 1, 0.8), (400, 5, 0.8), (400, 200, 0.1), (256, 1, 0.8), (256, 4, 0.8), (256, 128, 0.1))
+    ds = results.merge(
+        made_run((accuracy,) * 5, batch_size=size, bn_workers=workers, diverged=accuracy == 0.1)
+        for size, workers, accuracy in cells
+    )
+    told = study.dealt_in_words(study.dealt_rests(ds), study.share_cells(ds))
+    assert told.endswith(
+        "Diverged have 1 of 1 runs with batch 256, 2 examples to a statistic; "
+        "1 of 1 runs with batch 400, 2 examples to a statistic."
+    )
+    assert "128 workers" not in told
+
+
+def test_a_batch_that_is_no_multiple_of_a_small_one_is_not_compared_with_it():
+    runs = {(400, 1): 0.8, (400, 5): 0.7, (400, 25): 0.6, (16, 1): 0.5, (256, 1): 0.75}
+    found = study.separated(results.merge(with_workers(runs)))
+    assert found["batch_size"].tolist() == [16]

@@ -23,6 +23,12 @@ def test_it_is_said_where_none_did():
     assert drops.in_words(made_run(STEADY)).startswith("No run dropped late")
 
 
+def test_runs_that_ended_at_chance_are_named_too():
+    found = drops.in_words(joined([made_run(STEADY), made_run((0.1,) * 10, lr=0.3, seed=3)]))
+    assert "1 more ended near chance, at 12% or less, without having diverged: " in found
+    assert "at rate 0.3, seed 3 (10.0%)" in found
+
+
 def test_a_number_is_followed_by_how_many_of_its_runs_dropped():
     assert drops.in_brackets(0, 2) == ""
     assert drops.in_brackets(1, 2) == " (1 of 2 runs dropped late, which may make the difference)"

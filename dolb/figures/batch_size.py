@@ -214,7 +214,8 @@ def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
 def accuracy_by_share(cells: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
     """Draw accuracy against the examples under one batch-norm statistic: shares of one batch, and whole batches.
 
-    ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, interval.
+    ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, interval, diverged. A cell of which a run did
+    has a cross.
     """
     change = alt.selection_point(fields=["change"], bind="legend")
     changes = sorted(cells["change"].unique())
@@ -232,7 +233,10 @@ def accuracy_by_share(cells: pd.DataFrame, title: str = "", said: Sequence[str] 
     return alt.layer(
         base.mark_line().encode(y=y).add_params(change),
         base.mark_rule().encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        base.mark_point(filled=True, size=70).encode(y=y, tooltip=tooltip),
+        base.transform_filter("datum.diverged === 0").mark_point(filled=True, size=70).encode(y=y, tooltip=tooltip),
+        base.transform_filter("datum.diverged > 0")
+        .mark_point(shape="cross", angle=45, size=110)
+        .encode(y=y, tooltip=[*tooltip, alt.Tooltip("diverged:Q", title="runs that diverged")]),
     ).properties(width=480, height=280, title=titled(title, said))
 
 

@@ -34,10 +34,14 @@ class _Curves:
         return self.more_seeds.get((lr, batch_size), usual)
 
 
+_MORE_SEEDS = {
+    **{(0.1, size): range(8) for size in (8192, 16384, 20480)},
+    **{(0.3, size): range(6) for size in (8192, 16384)},
+}
 # In the order in which a sweep makes them. The deepest start at a larger batch: there a run takes longest.
 _NETWORKS = {
     "paper": {
-        "resnet18": _Curves(RATES, BATCH_SIZES, (0, 1), {(0.1, size): range(8) for size in (8192, 16384, 20480)}),
+        "resnet18": _Curves(RATES, BATCH_SIZES, (0, 1), _MORE_SEEDS),
         "resnet50": _Curves(RATES, BATCH_SIZES),
         "resnet152": _Curves(RATES[1:-1], BATCH_SIZES[3:]),
         "resnet34": _Curves(RATES[1:-1], BATCH_SIZES),
@@ -53,6 +57,9 @@ _SEAM = {"paper": {"resnet50": (256, 512), "resnet152": (256, 512)}, "demo": {}}
 _SHARED_BATCH = {"paper": 400, "demo": 256}
 _SHARES = {"paper": (1, 5, 10, 25, 50, 100, 200), "demo": (1, 4, 8, 16)}
 _SHARE_SEEDS = {"paper": (0, 1, 2), "demo": (0,)}
+# A batch that does leave a rest, which the workers share: what that rest alone does.
+_BATCH_WITH_REST = {"paper": 256, "demo": 64}
+_RESTS_SHARED = {"paper": (1, 2, 4, 8, 16, 32, 64, 128), "demo": ()}
 
 
 def batch_size(
@@ -70,12 +77,12 @@ def batch_size(
     ``part`` is ``curve`` for that grid, where the batch is one worker's below a size and eight workers' from there on;
     ``statistics`` for one network at one rate with one worker's batch norm at the distributed sizes, and for two deeper
     ones at the smallest of these, which shows what the eight workers' statistics do; ``shares`` for batch norm over
-    ever smaller shares of one batch, which shows what noisy statistics do while the gradient's batch stays; or ``all``,
-    network by network.
+    ever smaller shares of one batch, which shows what noisy statistics do while the gradient's batch stays; ``rests``
+    for the same with a batch that leaves a rest; or ``all``, network by network.
 
     Arguments narrow the grid, and may go beyond it: networks that are named are run with the rates and sizes that are
     given; without names, a rate or size of the study is run with the networks that have it in the study, and another
-    one with all. The last two parts keep their networks and rate; arguments can only leave them out.
+    one with all. The last three parts keep their networks and rate; arguments can only leave them out.
     """
     networks = _NETWORKS[scale]
     whole = _Curves(
@@ -109,12 +116,17 @@ def batch_size(
             for seed in seeds or networks[arch].distributed_seeds
             if _within(size, batch_sizes)
         ],
-        "shares": [
-            make(arch=first, lr=rate, batch_size=_SHARED_BATCH[scale], seed=seed, bn_workers=workers)
-            for workers in _SHARES[scale]
+    } | {
+        name: [
+            make(arch=first, lr=rate, batch_size=size, seed=seed, bn_workers=workers)
+            for workers in shares[scale]
             for seed in seeds or _SHARE_SEEDS[scale]
-            if apart and _within(_SHARED_BATCH[scale], batch_sizes)
-        ],
+            if apart and _within(size, batch_sizes)
+        ]
+        for name, size, shares in (
+            ("shares", _SHARED_BATCH[scale], _SHARES),
+            ("rests", _BATCH_WITH_REST[scale], _RESTS_SHARED),
+        )
     }
     if part not in (*parts, "all"):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(parts)}")

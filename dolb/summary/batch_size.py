@@ -237,24 +237,30 @@ def dealt_rests(ds: xr.Dataset) -> pd.DataFrame:
     return summary.over_seeds(split, columns) if split.empty else summary.bootstrapped(split, columns)[0]
 
 
-def dealt_in_words(rests: pd.DataFrame) -> str:
-    """Say what `dealt_rests` shows: how accuracy goes with the fewest examples that a worker gets of the last batch."""
+def dealt_in_words(rests: pd.DataFrame, shares: pd.DataFrame) -> str:
+    """Say what `dealt_rests` shows: how accuracy goes with the fewest examples that a worker gets of the last batch.
+
+    And which runs diverged, of these and of `share_cells`: with too few examples they do, rest or not.
+    """
     if rests.empty:
         return "No batch that leaves a rest was run in shares."
     one = rests.iloc[0]
     cells = [
         (f"{row['bn_workers']} workers, {row['least']} each or more: " if row["bn_workers"] > 1 else "1 worker: ")
-        + (
-            f"{row['diverged']} of {row['n']} runs diverged"
-            if row["diverged"]
-            else f"{row['accuracy']:.1%}{drops.in_brackets(row['late_drops'], row['n'])}"
-        )
-        for row in rests.to_dict("records")
+        + f"{row['accuracy']:.1%}{drops.in_brackets(row['late_drops'], row['n'])}"
+        for row in rests[rests["diverged"] == 0].to_dict("records")
     ]
-    return (
+    told = (
         f"At batch {one.batch_size:,} the last batch of an epoch is a rest of {one.rest:,} images, which the same "
         f"workers share, and accuracy goes with that one batch ({'; '.join(cells)})."
     )
+    both = pd.concat([rests.assign(share=rests["batch_size"] // rests["bn_workers"]), shares], ignore_index=True)
+    diverged = [
+        f"{row['diverged']} of {row['n']} runs with batch {row['batch_size']:,}, "
+        f"{row['share']} {'example' if row['share'] == 1 else 'examples'} to a statistic"
+        for row in both[both["diverged"] > 0].to_dict("records")
+    ]
+    return f"{told} Diverged have {'; '.join(diverged)}." if diverged else told
 
 
 def _in_shares(ds: xr.Dataset) -> pd.DataFrame:
@@ -290,7 +296,7 @@ def separated(ds: xr.Dataset) -> pd.DataFrame:
     whole, rows = (int(one["batch_size"]), 1), []
     for size, workers in sorted(place):
         shares = (whole[0], whole[0] // size)
-        if workers != 1 or size >= whole[0] or whole not in place or shares not in place:
+        if workers != 1 or size >= whole[0] or whole[0] % size or whole not in place or shares not in place:
             continue
         row = {"arch": one["arch"], "lr": one["lr"], "from_size": whole[0], "batch_size": size}
         at = [place[cell] for cell in ((size, 1), shares, whole)]

@@ -31,7 +31,8 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
     rate, of whatever network.
     """
     groups = frame.groupby(list(by), sort=True)
-    degrees = groups.size().to_numpy() - 1
+    # Runs that diverged are at chance, all alike, which says nothing of others.
+    degrees = np.where(groups["diverged"].any(), 0, groups.size() - 1)
     squares = degrees * groups["accuracy"].var(ddof=1).fillna(0.0).to_numpy()
     size, rate = (np.log2(groups[name].first().to_numpy(dtype=float)) for name in ("batch_size", "lr"))
     rate *= RATE / np.log2(10**0.5)
