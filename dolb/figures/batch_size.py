@@ -214,8 +214,8 @@ def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
 def accuracy_by_share(cells: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
     """Draw accuracy against the examples under one batch-norm statistic: shares of one batch, and whole batches.
 
-    ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, interval, diverged. A cell of which a run did
-    has a cross.
+    ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, interval, diverged. A cross is a cell of
+    which a run diverged.
     """
     change = alt.selection_point(fields=["change"], bind="legend")
     changes = sorted(cells["change"].unique())
