@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -222,12 +224,35 @@ def test_a_sweep_short_of_memory_finishes_every_run(tmp_path, capsys):
     assert "notice: resnet18 at batch size 128 needs" in capsys.readouterr().out
 
 
+@contextlib.contextmanager
+def most_in_use():
+    """Yield a list of how much of the device was in use at the most, looked at all the while, also while runs start."""
+    most, ended = [0.0], threading.Event()
+
+    def look():
+        while not ended.wait(0.001):
+            most[0] = max(most[0], memory_in_use(CUDA)[0])
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield most
+    finally:
+        ended.set()
+        watcher.join()
+
+
 def test_a_pack_leaves_a_tenth_of_the_device_free(images):
-    watch = Watching()
+    """Most of the device is taken, so that nine tenths of it have room for two or three of the runs."""
     large = [config(seed=seed, batch_size=1000) for seed in range(8)]
-    assert len(dict(engine.train_many(large, images, CUDA, at_once=8, watch=watch))) == 8
-    assert watch.together > 1
-    assert watch.most_bytes <= 0.9 * memory_in_use(CUDA)[1]
+    watch = Watching()
+    used, whole = memory_in_use(CUDA)
+    taken = torch.empty(int(0.9 * whole - limit_for(2.5, large[0], images)), dtype=torch.uint8, device=CUDA)
+    assert taken.numel() > 0.5 * (whole - used)
+    with most_in_use() as most:
+        assert len(dict(engine.train_many(large, images, CUDA, at_once=8, watch=watch))) == 8
+    assert 1 < watch.together < 8
+    assert most[0] <= 0.9 * whole
 
 
 def test_ended_runs_give_their_memory_back(images):
