@@ -8,10 +8,12 @@ import pytest
 import vl_convert
 from made_runs import joined, made_curve, made_run
 
-from dolb import figures, summary
+from dolb import figures, results, summary
 from dolb.figures import style
+from dolb.profiling import steps
 from dolb.summary import batch_size as study
-from dolb.summary import cost
+from dolb.summary import benchmarks, cost
+from dolb.training import gpu_programs
 
 PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 4096: 0.60}
 TWO = (made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve(PEAK, lr=0.01, arch="resnet101"))
@@ -172,6 +174,18 @@ def test_a_rate_that_a_network_lacks_is_said_not_to_have_been_run():
     assert recommended(chart, network="resnet34", rate=0.003, limit=100) == said
     assert recommended(chart, network="resnet34", rate=0.003, limit=0) == said
     assert recommended(chart, network="resnet18", rate=0.003, limit=100).startswith("Batch 256 at rate 0.003")
+
+
+def test_the_engine_has_a_panel_per_network_on_the_width_of_a_page_and_no_ratio_where_none_was_measured(repo_root):
+    ds = steps.select(results.load(repo_root / "results" / "benchmarks.nc"), gpu_programs.BENCHMARK)
+    cells = steps.with_floors(steps.compare(ds, gpu_programs.EAGER), ds)
+    found = benchmarks.shown(cells, gpu_programs.ENGINE)
+    picture = svg(figures.engine_speed(found))
+    assert int(re.search(r'width="(\d+)"', picture)[1]) <= 620
+    assert all(f">{arch}<" in picture for arch in found["arch"])
+    said = re.findall(r"program: ([^;]+); [^\"]*times the eager loop: ([^;\"]+)", picture)
+    assert len(said) == len(found)
+    assert sum(times == "not timed in the same process" for _, times in said) == found["ratio"].isna().sum()
 
 
 def test_a_network_keeps_its_colour_whichever_others_are_drawn():

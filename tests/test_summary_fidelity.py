@@ -25,6 +25,23 @@ def test_a_difference_is_of_cells_that_both_paths_ran():
     assert (found["fast_seeds"], found["plain_seeds"], found["within"]) == (2, 2, False)
 
 
+def test_a_late_drop_is_named_with_its_path_and_what_it_makes_of_the_difference():
+    fell = made_run((0.7, 0.7, 0.7, 0.7, 0.3), arch="resnet18", batch_size=2048, lr=0.03, seed=2, precision="bf16")
+    runs = [
+        run(engine, 0.7, arch="resnet18", batch_size=2048, lr=0.03, seed=seed, precision=precision)
+        for engine, precision in (("fused", "bf16"), ("eager", "fp32"))
+        for seed in range(2)
+    ]
+    steady = fidelity.drops_in_words(fidelity.accuracies(joined(runs)))
+    assert steady.startswith("No run dropped late.")
+    told = fidelity.drops_in_words(fidelity.accuracies(joined([*runs, fell.assign(engine=("run", ["fused"]))])))
+    mean = (4 * 0.7 + 0.3) / 5
+    assert (
+        "1 of 3 runs on the path 'fast: bfloat16, fused' of resnet18 at batch 2,048, rate 0.03 "
+        f"(seed 2 at {mean:.1%}), without which the difference is +0.0 points."
+    ) in told
+
+
 def test_what_the_comparison_leaves_open_is_said():
     found = differences()
     study = joined(

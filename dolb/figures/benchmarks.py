@@ -7,6 +7,8 @@ import pandas as pd
 
 from dolb.figures.style import ABOVE, COLOURS, REPORTED, batch_size_axis, by_depth, picked
 
+IN_A_ROW = 3  # panels, within the width of a page
+
 
 def step_speed(cells: pd.DataFrame, title: str = "") -> alt.FacetChart:
     """Draw images per second by program, a panel for each network and batch size, with intervals and ratios.
@@ -47,30 +49,39 @@ def step_speed(cells: pd.DataFrame, title: str = "") -> alt.FacetChart:
     return layers.properties(width=500, height=78).facet(row=row).properties(title=title)
 
 
-def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
+def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.ConcatChart:
     """Draw images per second against batch size on a GPU, a line per program and a panel per network, under its limits.
 
     ``cells`` has what `step_speed` wants and, from the roofline, runs_at_once, arithmetic, memory, of_limit. Programs
-    that differ only in how many runs share the device are one line.
+    that differ only in how many runs share the device are one line. Where the eager loop was not timed in the same
+    process there is no ratio, and the hover says so. Panels share both scales, `IN_A_ROW` of them beside each other.
     """
     cells = cells.assign(kind=cells["program"].str.replace(r"\d+ runs at once", "several runs at once", regex=True))
     kinds = sorted(dict.fromkeys(cells["kind"]), key=lambda name: name.startswith("dolb"))
     colours = [*COLOURS[3:6], COLOURS[1], COLOURS[0]] if len(kinds) == 5 else [*COLOURS[3:6], *COLOURS[:3]]
     kind = alt.selection_point(fields=["kind"], bind="legend", name="program")
+    times = "isValid(datum.ratio) ? format(datum.ratio, '.1f') : 'not timed in the same process'"
     panels: list[alt.LayerChart] = []
     for arch in by_depth(cells["arch"]):
         of_arch = cells[cells["arch"] == arch]
-        sizes = of_arch["batch_size"]
-        base = alt.Chart(of_arch).encode(
-            x=batch_size_axis(sizes),
-            y=alt.Y("images_per_second:Q", title="images per second").scale(type="log"),
-            color=alt.Color(
-                "kind:N",
-                title="program (click)",
-                sort=kinds,
-                legend=alt.Legend(orient="top", columns=2, titleLimit=300),
-            ).scale(domain=kinds, range=colours[: len(kinds)]),
-            opacity=picked(kind),
+        x = batch_size_axis(cells["batch_size"]).title("batch size")
+        first = len(panels) % IN_A_ROW == 0
+        axis = alt.Axis(labels=first, ticks=first, format="~s", gridOpacity=0.5)
+        said = "images per second" if first else None
+        base = (
+            alt.Chart(of_arch)
+            .transform_calculate(times=times)
+            .encode(
+                x=x,
+                y=alt.Y("images_per_second:Q", title=said, axis=axis).scale(type="log"),
+                color=alt.Color(
+                    "kind:N",
+                    title="program (click)",
+                    sort=kinds,
+                    legend=alt.Legend(orient="top", columns=2, titleLimit=300),
+                ).scale(domain=kinds, range=colours[: len(kinds)]),
+                opacity=picked(kind),
+            )
         )
         tooltip = [
             alt.Tooltip("program:N", title="program"),
@@ -78,7 +89,7 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
             alt.Tooltip("images_per_second:Q", title="images per second", format=",.0f"),
             alt.Tooltip("low:Q", title="interval from", format=",.0f"),
             alt.Tooltip("high:Q", title="interval to", format=",.0f"),
-            alt.Tooltip("ratio:Q", title="times the eager loop", format=".1f"),
+            alt.Tooltip("times:N", title="times the eager loop"),
             alt.Tooltip("of_limit:Q", title="of the limit", format=".0%"),
         ]
         lines = base.mark_line()
@@ -89,8 +100,8 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
             ["batch_size"], ["arithmetic", "memory"], var_name="limited", value_name="most"
         )
         floor = alt.Chart(limits).encode(
-            x=batch_size_axis(sizes),
-            y=alt.Y("most:Q", title="images per second"),
+            x=x,
+            y=alt.Y("most:Q", title=said, axis=axis),
             strokeDash=alt.StrokeDash("limited:N", title="at most, by", legend=ABOVE.copy(deep=True)).scale(
                 domain=["arithmetic", "memory"], range=[[2, 3], [8, 4]]
             ),
@@ -101,6 +112,5 @@ def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
             ],
         )
         limit = floor.mark_line(color=REPORTED) + floor.mark_tick(color=REPORTED, thickness=2, width=12)
-        wide = len(set(sizes)) > 1
-        panels.append((lines + points + limit).properties(width=330 if wide else 60, height=320, title=arch))
-    return alt.hconcat(*panels).resolve_scale(y="shared").properties(title=title)
+        panels.append((lines + points + limit).properties(width=160, height=250, title=arch))
+    return alt.concat(*panels, columns=IN_A_ROW).resolve_scale(x="shared", y="shared").properties(title=title)

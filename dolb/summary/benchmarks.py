@@ -1,13 +1,15 @@
-"""What timed training steps say in words: where the host sets the pace, what compiling does, how to time them again."""
+"""What timed training steps say in words: ratios and what they cover, the host's pace, how to time all of it again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
 from dolb.summary.batch_size import by_depth
+from dolb.summary.coverage import listed
 
 HARDLY = 1.5  # a step that takes less than this many times the smallest batch's hardly grows with the batch
 # What the engine was built to reach, in times the speed of the plain loop, by network and batch size.
@@ -21,22 +23,48 @@ TARGETS = {
 ALIKE = 1.25  # speeds less than this many times apart have points that overlap in a chart over decades
 
 
-def step_times(ds: xr.Dataset, program: str) -> pd.DataFrame:
-    """Return a program's median ``step_seconds`` by network and batch size, and the ``commit`` that was timed."""
-    frame = pd.DataFrame({name: ds[name].to_numpy() for name in ("arch", "batch_size", "commit", "step_seconds")})
-    frame = frame[ds["program"].to_numpy() == program]
-    return frame.groupby(["arch", "batch_size", "commit"], as_index=False)["step_seconds"].median()
+def shown(cells: pd.DataFrame, engine: str) -> pd.DataFrame:
+    """Return the rows of `compare` that a chart of the engine has: its own, and of others those that took turns.
+
+    ``engine`` is how the names of its programs begin. Left out are loops that were timed alone.
+    """
+    turns = cells[cells["ratio"].notna()]
+    beside = turns.groupby(["device", "arch", "batch_size"])["program"].transform("nunique") > 1
+    return cells[cells["program"].str.startswith(engine) | beside.reindex(cells.index, fill_value=False)]
+
+
+def cells_in_words(cells: pd.DataFrame, baseline: str) -> str:
+    """Say a sentence for each row of `shown` with its limits, with a ratio where there is one."""
+    return " ".join(
+        f"{row['arch']}, batch {row['batch_size']:,}, {row['program']}: {row['images_per_second']:,.0f} images per "
+        + (f"second, {row['ratio']:.1f} times the {baseline}, " if pd.notna(row["ratio"]) else "second, ")
+        + f"{row['of_limit']:.0%} of the limit."
+        for row in cells.to_dict("records")
+    )
+
+
+def _occasions(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what was timed, a row each, with what took turns in one process: ``alone`` is a program without others."""
+    names = ["arch", "batch_size", "program", "repeat", "step_seconds", "commit"]
+    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    frame["measured_at"] = ds["measured_at"].to_numpy() if "measured_at" in ds else ""
+    occasion = frame.groupby(["arch", "batch_size", "commit", "measured_at"])
+    return frame.assign(occasion=occasion.ngroup(), alone=occasion["program"].transform("nunique") == 1)
 
 
 def host_in_words(ds: xr.Dataset, program: str, engine: pd.DataFrame | None = None) -> str:
     """Say up to which batch size a program's step hardly grows, since the host starts its kernels no faster.
 
-    Where a network's step among these took longer than its fastest, timed on another occasion, that is said as well:
-    the host was slower then, and a ratio to the step is so much larger. What the ratios of ``engine``, rows of
-    `compare` with ``runs_at_once``, would be by the fastest step is said with it.
+    Where a network's fastest step among these was timed alone, those that took turns with others are told beside it:
+    a ratio to that step is so much lower. With ``engine``, rows of `compare` with ``runs_at_once``, so is what its
+    ratios would be by it, and whether they reach the targets.
     """
-    times = step_times(ds, program)
+    frame = _occasions(ds)
+    frame = frame[frame["program"] == program]
+    by = ["arch", "batch_size", "occasion", "alone"]
+    times = frame.groupby(by, as_index=False)["step_seconds"].median()
     told, slower = [], []
+    lower = [] if engine is None else [engine]
     for arch in by_depth(times["arch"]):
         own = times[times["arch"] == arch]
         grown = own["step_seconds"] >= HARDLY * own["step_seconds"].iloc[0]
@@ -45,21 +73,38 @@ def host_in_words(ds: xr.Dataset, program: str, engine: pd.DataFrame | None = No
             continue
         told.append(f"{arch} {_at(flat.iloc[0])} and {_at(flat.iloc[-1])}")
         fastest = flat.loc[flat["step_seconds"].idxmin()]
-        for _, row in flat[flat["commit"] != fastest["commit"]].iterrows():
+        for _, row in flat[~flat["alone"] & fastest["alone"]].iterrows():
             share = fastest["step_seconds"] / row["step_seconds"]
             slower.append(
-                f"{arch} took {_at(row)}, against {_at(fastest)}, by which ratios are {1 - share:.0%} lower"
-                + _ratios_by(engine, row, share)
+                f"{arch} took {_at(row)} with the engine in the process, and {_at(fastest)} without, by which ratios "
+                f"are {1 - share:.0%} lower" + _ratios_by(engine, row, share)
             )
+            if engine is not None:
+                same = (engine["arch"] == row["arch"]) & (engine["batch_size"] == row["batch_size"])
+                lower.append(engine[same].assign(ratio=share * engine["ratio"]))
     if not told:
         return f"The step of the {program} grows with the batch from the smallest on."
     words = f"While the host sets the pace, the step of the {program} hardly grows with the batch: {'; '.join(told)}."
     if slower:
         words += (
-            " The host was not always equally fast, and part of a ratio is how slow it was on that occasion. Beside "
-            f"the network's fastest such step, which was timed on another: {'; '.join(slower)}."
+            " Ratios are to steps that were timed beside the engine, with cuDNN held to deterministic kernels. The "
+            "network's fastest such step was timed alone in its process, with torch's defaults, on another occasion: "
+            f"{'; '.join(slower)}. What makes the difference was not measured.{_targets_by(lower)}"
         )
     return words
+
+
+def _targets_by(ratios: Sequence[pd.DataFrame]) -> str:
+    """Say which targets the lowest of each cell's ratios still reach, by as many runs at once as were timed."""
+    if not ratios:
+        return ""
+    lowest = pd.concat(ratios).groupby(["arch", "batch_size", "runs_at_once"])["ratio"].min()
+    best = lowest.groupby(["arch", "batch_size"]).max()
+    timed = {cell: target for cell, target in TARGETS.items() if cell in best.index}
+    missed = [f"{arch} at batch {size:,}" for (arch, size), target in timed.items() if best[arch, size] < target]
+    if missed:
+        return f" By the lower step the ratio is below the target with {listed(missed)}."
+    return " The ratios of the table reach every target that was timed by the lower step too, their intervals aside."
 
 
 def _ratios_by(engine: pd.DataFrame | None, row: pd.Series, share: float) -> str:
@@ -106,14 +151,39 @@ def _reached(alone: pd.DataFrame, packed: pd.DataFrame, target: float) -> str:
     return "perhaps" if perhaps or packed["ratio_high"].max() >= target else "no"
 
 
-def ratios_in_words(engine: pd.DataFrame) -> str:
-    """Say in which range the engine's ratios to the plain loop lie, for several runs at once and for one alone."""
-    told = []
+def ratios_in_words(engine: pd.DataFrame, baseline: str, device: str) -> str:
+    """Say in which range the engine's ratios to a loop lie, and of which networks and batch sizes they are."""
+    compared = engine[engine["ratio"].notna()]
+    cells = [
+        f"{arch} at batch {listed(f'{size:,}' for size in sorted(set(rows['batch_size'])))}"
+        for arch in by_depth(compared["arch"])
+        if len(rows := compared[compared["arch"] == arch])
+    ]
+    words = (
+        f"Timed in turns with a {baseline} of PyTorch on one {device}, the engine trains {', and '.join(cells)}, "
+        f"{_ranges(compared, 'ratio', '.1f', ' times as fast')}, the more the smaller the batch."
+    )
+    others = by_depth(set(engine["arch"]) - set(compared["arch"]))
+    return words + (f" With {listed(others)} the two were not timed in one process." if others else "")
+
+
+def limits_in_words(engine: pd.DataFrame) -> str:
+    """Say which share of the limit the engine reaches, over all networks and batch sizes that were timed."""
+    archs, sizes = engine["arch"].nunique(), engine.groupby("arch")["batch_size"].nunique().sum()
+    return (
+        f"Of the lower of the two the engine reaches {_ranges(engine, 'of_limit', '.0%')}, over {archs} networks with "
+        f"{sizes} batch sizes in all."
+    )
+
+
+def _ranges(engine: pd.DataFrame, column: str, form: str, unit: str = "") -> str:
+    """Say in which range a column lies, for several runs at once and for one alone."""
     packs = engine["runs_at_once"] > 1
-    for kind, rows in (("several runs at once", engine[packs]), ("one run alone", engine[~packs])):
-        if len(rows):
-            told.append(f"{rows['ratio'].min():.1f} to {rows['ratio'].max():.1f} times as fast with {kind}")
-    return " and ".join(told)
+    return " and ".join(
+        f"{rows[column].min():{form}} to {rows[column].max():{form}}{unit} with {kind}"
+        for kind, rows in (("several runs at once", engine[packs]), ("one run alone", engine[~packs]))
+        if len(rows)
+    )
 
 
 def _ratio(rows: pd.DataFrame) -> str:
@@ -148,20 +218,21 @@ def beside_in_words(cells: pd.DataFrame, program: str, baseline: str) -> str:
 def commands(ds: xr.Dataset, baseline: str, options: Mapping[str, str]) -> str:
     """Return the commands of ``benchmarks/gpu_step.py`` that time all of ``ds`` again, a line each.
 
-    Networks for which the same was timed share a line; sizes with the baseline alone are of a run with ``--plain``.
-    ``options`` has the beginning of a program's name by the option that asks for it.
+    Networks for which the same was timed share a line; sizes with the baseline alone are of a run with ``--plain``, and
+    those without it of one with ``--engine``. ``options`` has the beginning of a program's name by the option that asks
+    for it.
     """
-    frame = pd.DataFrame({name: ds[name].to_numpy() for name in ("arch", "batch_size", "program", "repeat")})
-    alone = frame.groupby(["arch", "batch_size"])["program"].transform("nunique") == 1
-    frame = frame.assign(plain=alone & (frame["program"] == baseline))
-    repeats = frame.groupby(["arch", "plain", "batch_size"])["repeat"].transform("nunique")
+    frame = _occasions(ds)
+    without = ~(frame["program"] == baseline).groupby(frame["occasion"]).transform("any")
+    only = np.select([without, frame["alone"]], [" --engine", " --plain"], "")
+    repeats = frame.groupby("occasion")["repeat"].transform("nunique")
     lines: dict[str, list[str]] = {}
-    for (plain, arch, count), part in frame.groupby(["plain", "arch", repeats]):
+    for (which, arch, count), part in frame.groupby([only, "arch", repeats]):
         words = f"--batch-sizes {_sizes(part)}"
         for option, name in options.items():
             asked = part[part["program"].str.startswith(name)]
             words += f" {option} {_sizes(asked)}" if len(asked) else ""
-        words += f"{' --plain' if plain else ''} --repeats {count}"
+        words += f"{which} --repeats {count}"
         lines.setdefault(words, []).append(str(arch))
     return "\n".join(
         f"python benchmarks/gpu_step.py --arch {' '.join(by_depth(archs))} {words} --output again.nc"
@@ -169,8 +240,8 @@ def commands(ds: xr.Dataset, baseline: str, options: Mapping[str, str]) -> str:
     )
 
 
-def _at(row: pd.Series, suffix: str = "") -> str:
-    return f"{1e3 * row[f'step_seconds{suffix}']:.1f} ms at batch {row[f'batch_size{suffix}']:,}"
+def _at(row: pd.Series) -> str:
+    return f"{1e3 * row['step_seconds']:.1f} ms at batch {row['batch_size']:,}"
 
 
 def _sizes(part: pd.DataFrame) -> str:

@@ -59,6 +59,30 @@ def in_words(found: pd.DataFrame) -> str:
     )
 
 
+def drops_in_words(frame: pd.DataFrame) -> str:
+    """Say which runs of `accuracies` dropped late, on which path, and what the difference would be without them."""
+    if not frame["late_drop"].any():
+        return "No run dropped late."
+    found = differences(frame[~frame["late_drop"]])
+    told = []
+    for (arch, size, lr, path), group in frame.groupby([*CELL, "path"], sort=True):
+        if len(fell := group[group["late_drop"]]):
+            seeds = listed(f"seed {row['seed']} at {row['accuracy']:.1%}" for row in fell.to_dict("records"))
+            others = found[(found["arch"] == arch) & (found["batch_size"] == size) & (found["lr"] == lr)]
+            without = [
+                f", without which the difference is {round(100 * one, 1) + 0.0:+.1f} points"
+                for one in others["difference"]
+            ]
+            told.append(
+                f"{len(fell)} of {len(group)} runs on the path {path!r} of {arch} at batch {size:,}, rate {lr:g} "
+                f"({seeds}){''.join(without)}"
+            )
+    return (
+        f"Late drops, by more than {100 * summary.LATE_DROP:.0f} points below a run's best in one of its last "
+        f"{summary.LATE_EPOCHS} epochs: {'; '.join(told)}."
+    )
+
+
 def limits_in_words(found: pd.DataFrame, study: xr.Dataset) -> str:
     """Say what `differences` leaves open: the changes within its intervals, and what of the study was not compared."""
     if found.empty:
