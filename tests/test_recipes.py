@@ -207,8 +207,9 @@ def test_both_paths_are_compared_at_cells_of_the_study_past_the_best_size_of_the
     assert all(run.batch_size > largest[run.lr] and run.bn_workers == 8 for run in fast)
 
 
-def test_both_libraries_are_measured_alike():
-    runs = recipes.configs("ddp-vs-horovod", "paper", part="weak")
+@pytest.mark.parametrize("part", ["weak", "strong"])
+def test_both_libraries_are_measured_alike(part):
+    runs = recipes.configs("ddp-vs-horovod", "paper", part=part)
     cells = {
         library: {(run.arch, run.ranks, run.batch_size, run.repeat) for run in runs if run.library == library}
         for library in ("ddp", "horovod")

@@ -40,7 +40,7 @@ _BATCH_PER_RANK, _STRONG_BATCH = 16, 64
 _SCALING = {
     "paper": _Scaling(
         archs=("smallnet-8", "resnet18", "resnet50", "vgg11"),
-        strong_archs=("smallnet-8", "resnet18"),
+        strong_archs=("smallnet-8", "resnet18", "resnet50", "vgg11"),
         tuned_arch="resnet18",
         tuned_ranks=8,
         ranks=(1, 2, 4, 8, 16),
