@@ -3,7 +3,7 @@
 import pytest
 
 from dolb import claims
-from dolb.claims.claim import outcome, sign
+from dolb.claims.claim import ordered, outcome, sign
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,23 @@ def test_an_unknown_outcome_is_refused(every_claim):
 )
 def test_the_outcome_of_parts(holds, expected):
     assert outcome(*holds) == expected
+
+
+@pytest.mark.parametrize(
+    ("signs", "refuted", "lacking", "expected"),
+    [
+        ([True, True], False, 0, "replicated"),
+        ([True, None], False, 0, "mixed"),
+        ([True, False], False, 0, "mixed"),
+        ([False, None], False, 0, "not replicated"),
+        ([True, None], True, 0, "not replicated"),
+        ([None, None], False, 0, "mixed"),
+        ([False, False], True, 1, "mixed"),
+        ([True, True], False, 1, "mixed"),
+    ],
+)
+def test_a_claim_of_order_is_judged_by_signs_and_by_all_together(signs, refuted, lacking, expected):
+    assert ordered(signs, refuted, lacking) == expected
 
 
 def test_an_interval_around_zero_says_neither():

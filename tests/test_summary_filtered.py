@@ -11,6 +11,7 @@ from dolb import recipes, results
 from dolb.summary import filtered as study
 
 EXAMPLES, KEPT = 1000, 800
+SETS = ("full", "network-a-1")
 
 
 def run(name, accuracy, *, batch_size=100, seed=0, epochs=8, fingerprint="", **changes):
@@ -107,19 +108,6 @@ def test_a_set_by_two_masks_is_refused():
         study.runs(ds)
 
 
-def test_variation_is_the_ratio_of_variances_over_seeds():
-    near, far = [0.80, 0.81, 0.82, 0.83], [0.60, 0.64, 0.68, 0.72]  # four times as far apart
-    parts = [run("full", value, seed=seed, batch_size=100) for seed, value in enumerate(near)]
-    parts += [run("full", value, seed=seed, batch_size=500) for seed, value in enumerate(far)]
-    found = study.variation(joined(parts), 500)
-    assert found["ratio"] == pytest.approx(16, rel=1e-3)
-    assert found["low"] < 16 < found["high"]
-
-
-def test_without_large_batches_there_is_no_variation_to_compare(ds):
-    assert study.variation(ds, 500) == {}
-
-
 def test_reported_values_are_drawn_where_there_is_a_cell(ds):
     said = [{"set": "full", "batch_size": size, "accuracy": 0.8, "what": "Fig. 7"} for size in (100, 200)]
     assert [row["batch_size"] for row in study.within(said, study.cells(ds))] == [100]
@@ -199,6 +187,21 @@ def test_sizes_are_compared_together_by_each_seeds_mean_over_them(ds):
     told = study.together_in_words(study.together(ds, border=100))
     assert "At equal epochs network less random +4.00 (" in told  # 3, 3 and 6 points
     assert "At equal updates" in told
+
+
+def test_the_sizes_below_the_border_are_told_apart_from_those_above(ds):
+    pairs = [(name, seed, 0.9 - 0.01 * (name != "full") - 0.001 * seed) for seed in range(3) for name in SETS]
+    small = [run(name, value, batch_size=50, seed=seed) for name, seed, value in pairs]
+    table = study.together(results.merge([ds, *small]), border=100)
+    by_side = table.query("equal == 'epochs' and one == 'network' and other == 'full'").set_index("large")
+    assert by_side.loc[False, "difference"] == pytest.approx(-0.01, abs=1e-6)
+    assert by_side.loc[True, "difference"] == pytest.approx(0.02, abs=1e-6)
+    told = study.main_in_words(table, 100, 0.023, at=6272)
+    assert "below batch 100 network filtered data lose to full data, -1.00 (" in told
+    assert "from batch 100 on network filtered data are not told from random data, +4.00 (-0.30 to" in told
+    assert "are not told from full data, +2.00 (-0.48 to +4.48)" in told
+    assert "the paper reports +2.3 at batch 6,272" in told
+    assert study.main_in_words(study.together(study.narrow(ds, ["full"]), 100), 100, 0.023, 6272) == study.NOTHING
 
 
 def test_at_another_rate_sets_are_told_with_what_they_reach(ds):
@@ -291,14 +294,3 @@ def test_the_recipe_takes_the_best_baseline_of_the_published_runs(repo_root):
     (decay,) = {run.weight_decay for run in recipes.configs("filtered-large-batch", "paper")}
     sets = {run.subset.split("-")[0] for run in recipes.configs("filtered-large-batch", "paper")}
     assert study.best_baseline(results.load(path), decay) in {None, *sets}  # None: not all were run yet
-
-
-def test_runs_of_another_experiment_stand_beside_those_on_full_data_at_their_batch_sizes(ds):
-    other = results.merge([run("network-b-2", 0.5, seed=seed) for seed in (0, 1)])
-    both = study.beside_full(ds, other)
-    assert set(study.sizes(both)) == {"full", "network"}
-    assert f"{KEPT} of {EXAMPLES:,} images" in study.kept_in_words(both)
-    elsewhere = results.merge([run("network-b-2", 0.5, batch_size=700)])
-    assert study.beside_full(ds, elsewhere) is None
-    assert study.beside_full(ds, results.merge([run("random-b-3", 0.5)])) is None
-    assert study.kept_in_words(None) == "Runs on what it leaves are not among these."

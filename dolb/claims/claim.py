@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +66,28 @@ def beyond(low: float, high: float, least: float) -> bool | None:
     return True if low > 0 else False if high < least else None
 
 
-def reaches(low: float, high: float, least: float) -> bool | None:
-    """Return what ``beyond`` does, but of an effect above zero that is smaller than ``least`` neither (None).
+def ordered(signs: Sequence[bool | None], refuted: bool, lacking: int = 0) -> str:
+    """Return the outcome of a claim that one thing beats another everywhere, by the sign of each difference.
 
-    It is an effect, and it is not the one reported.
+    A sign is what ``sign`` says of an interval, and ``refuted`` whether a test of all differences together speaks
+    against the claim. Every difference above zero replicates it. That test refutes it, and so does one difference below
+    zero if none is above. While some were not measured, ``lacking`` says how many, it stays open.
     """
-    return None if low > 0 and high < least else beyond(low, high, least)
+    if lacking:
+        return "mixed"
+    if refuted or (False in signs and True not in signs):
+        return "not replicated"
+    return outcome(*signs)
+
+
+def counted(what: str, holds: Sequence[bool | None], lacking: int = 0) -> str:
+    """Say how many parts of a claim speak for it and against it, how many cannot tell, and how many were not measured.
+
+    ``what`` names the parts, such as batch sizes.
+    """
+    counts = [(holds.count(True), "for the claim"), (holds.count(False), "against it")]
+    counts += [(holds.count(None), "that cannot tell"), (lacking, "not run in full")]
+    return f"Of {len(holds) + lacking} {what}: {', '.join(f'{count} {words}' for count, words in counts)}."
 
 
 def agrees(reported: float, low: float, high: float, most: float) -> bool | None:

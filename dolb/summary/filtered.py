@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from dolb import results, summary
+from dolb import summary
 
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
@@ -32,15 +32,7 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
     """
     if equal not in EQUAL:
         raise ValueError(f"equal is {equal!r}; accepted: {', '.join(EQUAL)}")
-    frame = summary.final_accuracy(ds)
-    several = frame.groupby("subset")["data_fingerprint"].nunique()
-    if (several > 1).any():
-        odd = ", ".join(several.index[several > 1])
-        raise ValueError(f"runs of {odd} were trained on different examples under one name; run the older ones again")
-    frame["set"] = frame["subset"].str.split("-").str[0]
-    masks = frame.groupby(["set", "seed"])["subset"].unique()
-    if len(mixed := masks[masks.str.len() > 1]):
-        raise ValueError(f"one set has runs by several masks: {', '.join(mixed.iloc[0])}; keep those of one")
+    frame = every_run(ds)
     full = frame[frame["set"] == "full"]
     # Without runs on all data those of the fewest epochs are the study's.
     wanted = frame["batch_size"].map((full if len(full) else frame).groupby("batch_size")[equal].min())
@@ -51,6 +43,20 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
     # Epochs are whole, so half of one is as near as updates can always be brought.
     one_epoch = np.ceil(frame["training_examples"] / frame["batch_size"])
     return frame[(frame["off"] == nearest) & (frame["off"] <= one_epoch / 2)].reset_index(drop=True)
+
+
+def every_run(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a row per run, with its ``set`` and accuracy, those of equal epochs and of equal updates alike."""
+    frame = summary.final_accuracy(ds)
+    several = frame.groupby("subset")["data_fingerprint"].nunique()
+    if (several > 1).any():
+        odd = ", ".join(several.index[several > 1])
+        raise ValueError(f"runs of {odd} were trained on different examples under one name; run the older ones again")
+    frame["set"] = frame["subset"].str.split("-").str[0]
+    masks = frame.groupby(["set", "seed"])["subset"].unique()
+    if len(mixed := masks[masks.str.len() > 1]):
+        raise ValueError(f"one set has runs by several masks: {', '.join(mixed.iloc[0])}; keep those of one")
+    return frame
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
@@ -95,31 +101,6 @@ def sizes(ds: xr.Dataset) -> dict[str, int]:
     """Return how many images each set has, in the order in which figures have the sets."""
     found = runs(ds).groupby("set")["training_examples"].min()
     return {name: int(found[name]) for name in in_order(found.index)}
-
-
-def kept_in_words(ds: xr.Dataset | None) -> str:
-    """Say what the default radius leaves to train on, and what is drawn of that; None is no such runs."""
-    if ds is None:
-        return "Runs on what it leaves are not among these."
-    by_set = sizes(ds)
-    return (
-        f"Taken at its word, on a map by a network that was trained by the recipe of this page, it leaves "
-        f"{by_set['network']:,} of {by_set['full']:,} images. Here is what that does at the large batches, beside "
-        "random sets of that size and the runs on full data from above. Choose equal epochs or equal updates under the "
-        "chart."
-    )
-
-
-def beside_full(ds: xr.Dataset, others: xr.Dataset) -> xr.Dataset | None:
-    """Return the runs of another experiment with those on full data of this one, at the batch sizes of the former.
-
-    None where there are none of these, or no run on network filtered data to hold against them.
-    """
-    full = ds.isel(run=(ds["subset"] == "full").to_numpy() & ds["batch_size"].isin(others["batch_size"]).to_numpy())
-    if not full.sizes["run"]:
-        return None
-    both = results.merge([full, others])
-    return both if {"full", "network"} <= set(sizes(both)) else None
 
 
 def narrow(ds: xr.Dataset, sets: Sequence[str] | None = None, **values: Any) -> xr.Dataset:
@@ -224,8 +205,9 @@ def baseline_in_words(ds: xr.Dataset, small: xr.Dataset | None) -> str:
 def differences(frame: pd.DataFrame, one: str, other: str, by: Sequence[str] = ("batch_size",)) -> pd.DataFrame:
     """Return the accuracy on ``one`` set less that on the ``other``, runs of one seed in pairs, for each group.
 
-    Where a group has several cells, weight decays or batch sizes, a seed's difference is the mean over them. ``low``
-    and ``high`` are Student's interval of the mean over seeds, and ``p`` is of the paired t-test; NaN of one seed.
+    Where a group has several cells, weight decays or batch sizes, a seed's difference is the mean over them; with no
+    ``by`` all are one group. ``low`` and ``high`` are Student's interval of the mean over seeds, and ``p`` is of the
+    paired t-test; NaN of one seed.
     """
     cell = ["batch_size", "weight_decay", "seed"]
     wide = frame[frame["set"].isin((one, other))].pivot_table(index=cell, columns="set", values="accuracy")
@@ -234,7 +216,7 @@ def differences(frame: pd.DataFrame, one: str, other: str, by: Sequence[str] = (
         return pd.DataFrame(columns=columns)
     pairs = (wide[one] - wide[other]).dropna().rename("difference").reset_index()
     found = []
-    for values, group in pairs.groupby(list(by), sort=True):
+    for values, group in pairs.groupby(list(by), sort=True) if by else [((), pairs)]:
         by_seed = group.groupby("seed")["difference"].mean().to_numpy()
         found.append({**dict(zip(by, values, strict=True)), "one": one, "other": other, **_paired(by_seed)})
     return pd.DataFrame(found, columns=columns)
@@ -272,21 +254,23 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def together(ds: xr.Dataset, border: int) -> pd.DataFrame:
-    """Return how three pairs of sets differ over all batch sizes from ``border`` on, at equal epochs and updates.
+    """Return how three pairs of sets differ over all batch sizes below ``border``, and over all from there on.
 
-    Each seed's difference is its mean over these sizes, so that one test stands for them all.
+    Each seed's difference is its mean over the sizes, so that one test stands for them all; ``large`` says on which
+    side of the border they lie, and ``equal`` whether it is at equal epochs or updates.
     """
     parts = []
-    for equal in EQUAL:
-        frame = runs(ds, equal)
-        large = frame[frame["batch_size"] >= border]
-        for one, other in (("network", "random"), ("network", "full"), ("random", "full")):
-            parts.append(differences(large, one, other, ["weight_decay"]).assign(equal=equal))
-    return pd.concat(parts, ignore_index=True)
+    for large in (False, True):
+        for equal in EQUAL:
+            frame = runs(ds, equal)
+            side = frame[(frame["batch_size"] >= border) == large]
+            for one, other in (("network", "random"), ("network", "full"), ("random", "full")):
+                parts.append(differences(side, one, other, ()).assign(equal=equal, large=large))
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
 
 def together_in_words(table: pd.DataFrame) -> str:
-    """Say what `together` found."""
+    """Say what `together` found, of the sizes on one side of its border."""
     told: dict[str, list[str]] = {}  # which comparison found it: both, where they are of the same runs
     for equal, rows in table[table["n"] > 1].groupby("equal", sort=True):
         listed = "; ".join(
@@ -296,6 +280,36 @@ def together_in_words(table: pd.DataFrame) -> str:
         told.setdefault(listed, []).append(str(equal))
     sentences = [f"At equal {' and '.join(equal)} {listed}." for listed, equal in told.items()]
     return " ".join(sentences) or "Two seeds on two sets are not there yet."
+
+
+def main_in_words(table: pd.DataFrame, border: int, reported: float, at: int) -> str:
+    """Say what the filter does on either side of the border at equal epochs, and what the paper reports over full data.
+
+    ``reported`` is that gain, a part of one, and ``at`` its batch size.
+    """
+    sides = {f"below batch {border:,}": table[~table["large"]], f"from batch {border:,} on": table[table["large"]]}
+    told = [f"{where} {words}" for where, rows in sides.items() if (words := compared_in_words(rows, "epochs"))]
+    if not told:
+        return NOTHING
+    return (
+        f"At equal epochs, over several batch sizes together, in points of accuracy: {'; '.join(told)}. Over full data "
+        f"the paper reports {100 * reported:+.1f} at batch {at:,}."
+    )
+
+
+def compared_in_words(table: pd.DataFrame, equal: str) -> str:
+    """Say of `together`, at equal epochs or updates, whether network filtered data beat each other set, if told."""
+    rows = table[(table["one"] == "network") & (table["equal"] == equal) & (table["n"] > 1)]
+    told = [f"{_verb(row)} {row['other']} data, {_difference(row)}" for row in rows.to_dict("records")]
+    return f"network filtered data {' and '.join(told)}" if told else ""
+
+
+def _verb(row: Mapping[Hashable, Any]) -> str:
+    return "beat" if row["low"] > 0 else "lose to" if row["high"] < 0 else "are not told from"
+
+
+def _difference(row: Mapping[Hashable, Any]) -> str:
+    return f"{100 * row['difference']:+.2f} ({_interval(row)})"
 
 
 def better_in_words(ds: xr.Dataset | None) -> str:
@@ -331,24 +345,3 @@ def holm(p: np.ndarray) -> np.ndarray:
     left = len(order) - np.arange(len(order))  # the smallest is held to all tests, the next to all but one, ...
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(left * p[order]))
     return adjusted
-
-
-def variation(ds: xr.Dataset, border: int) -> dict[str, float]:
-    """Return how much more accuracy varies between seeds from batch size ``border`` on than below it.
-
-    ``ratio`` is that of the variances over seeds, pooled over sets and sizes, with the interval of the F distribution.
-    """
-    frame = runs(ds)
-    grouped = frame.groupby(list(CELL))["accuracy"]
-    table = pd.DataFrame({"variance": grouped.var(ddof=1), "freedom": grouped.size() - 1}).reset_index()
-    table = table[table["freedom"] > 0]
-    large = table["batch_size"] >= border
-    if large.all() or not large.any():
-        return {}
-    pooled = [np.average(part["variance"], weights=part["freedom"]) for part in (table[large], table[~large])]
-    freedom = [int(part["freedom"].sum()) for part in (table[large], table[~large])]
-    ratio = float(pooled[0] / pooled[1]) if pooled[1] > 0 else float("nan")
-    tails = (1 + summary.CONFIDENCE) / 2, (1 - summary.CONFIDENCE) / 2
-    low, high = (ratio / float(stats.f.ppf(tail, *freedom)) for tail in tails)
-    spread = {"large": float(np.sqrt(pooled[0])), "small": float(np.sqrt(pooled[1]))}
-    return {"ratio": ratio, "low": low, "high": high, **spread}

@@ -1,0 +1,43 @@
+"""How accuracy goes with weight decay, and whether the decays that were run hold the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from dolb import summary
+from dolb.summary.coverage import listed
+
+
+def in_words(cells: pd.DataFrame, reported: Sequence[Mapping[str, Any]]) -> str:
+    """Say by batch size on how many sets accuracy rises from each decay to the next, and what that means for the best.
+
+    ``cells`` are those of one comparison, ``reported`` the paper's best accuracies by set and batch size.
+    """
+    sizes = sorted(set(cells["batch_size"].astype(int)))
+    return " ".join(_at(size, cells[cells["batch_size"] == size], reported) for size in sizes)
+
+
+def _at(size: int, cells: pd.DataFrame, reported: Sequence[Mapping[str, Any]]) -> str:
+    table = cells.pivot_table(index="set", columns="weight_decay", values="accuracy").dropna()
+    if len(table.columns) < 2 or table.empty:
+        return f"At batch {size:,} no set was run with two weight decays."
+    smallest, largest = table.columns.min(), table.columns.max()
+    at_edge = int((table.idxmax(axis="columns") == largest).sum())
+    if (table.diff(axis="columns").iloc[:, 1:] > 0).all(axis=None):
+        ends = ", ".join(f"{summary.span(100 * table[decay])}% at {decay:g}" for decay in (smallest, largest))
+        told = (
+            f"At batch {size:,} accuracy rises with the weight decay on all {len(table)} sets ({ends}), so the best "
+            "cell of each is at the edge of the grid, and the best decay may lie beyond it."
+        )
+    else:
+        told = f"At batch {size:,} {at_edge} of {len(table)} sets do best at the largest weight decay, {largest:g}."
+    best = table.max(axis="columns")
+    beside = [
+        f"{best[row['set']]:.1%} on {row['set']} data (in the paper {row['accuracy']:.1%})"
+        for row in reported
+        if row["batch_size"] == size and row["set"] in best.index
+    ]
+    return f"{told} The best are {listed(beside)}." if beside else told
