@@ -16,6 +16,8 @@ from dolb.summary import benchmarks, cost
 from dolb.training import gpu_programs
 
 PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 4096: 0.60}
+# Every quarter of the slider is a doubling.
+SECONDS = {16: 16.0, 64: 8.0, 256: 4.0, 1024: 2.0, 4096: 1.0}
 TWO = (made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve(PEAK, lr=0.01, arch="resnet101"))
 
 
@@ -148,16 +150,17 @@ def recommended(chart, **choices):
     for param in spec["params"]:
         if param["name"] in choices:
             param["value"] = choices[param["name"]]
-    (sentence,) = re.findall(r">((?:Batch|No batch size|resnet\d+ was) [^<]+)<", vl_convert.vegalite_to_svg(spec))
-    return sentence
+    found = re.findall(
+        r">((?:Batch|No batch size|resnet\d+ was|Not told apart) [^<]+)<", vl_convert.vegalite_to_svg(spec)
+    )
+    return "\n".join(found)
 
 
 def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
     table = priced(
         made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({64: 0.85, 256: 0.7}, lr=0.01, arch="resnet18")
     )
-    # 16, 8, 4, 2 and 1 seconds: every quarter of the slider is a doubling.
-    table = table.assign(run_seconds=table["batch_size"].map({16: 16.0, 64: 8.0, 256: 4.0, 1024: 2.0, 4096: 1.0}))
+    table = table.assign(run_seconds=table["batch_size"].map(SECONDS), high=table["accuracy"] + 0.01)
     chart = figures.recommendation(table)
     assert recommended(chart, limit=100) == "Batch 64 at rate 0.01: 85.0% in 8.0 s"
     assert recommended(chart, limit=100, rate=0.1) == "Batch 256 at rate 0.1: 80.0% in 4.0 s"
@@ -165,6 +168,19 @@ def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
     assert recommended(chart, limit=0) == "Batch 4,096 at rate 0.1: 60.0% in 1.0 s"
     # At this rate the fastest takes 4 seconds.
     assert recommended(chart, limit=30, rate=0.01) == "No batch size at this rate is that fast"
+
+
+def test_the_fastest_point_whose_interval_reaches_the_recommended_accuracy_is_said():
+    table = priced(made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({1024: 0.76}, lr=0.01, arch="resnet18"))
+    accuracy = table["accuracy"]
+    table = table.assign(run_seconds=table["batch_size"].map(SECONDS), low=accuracy - 0.055, high=accuracy + 0.055)
+    chart = figures.recommendation(table, at_chance=0.61)
+    first, second = recommended(chart, limit=100).splitlines()
+    assert first == "Batch 256 at rate 0.1: 80.0% in 4.0 s"
+    assert second == "Not told apart from it, and faster: batch 1,024 at rate 0.01: 76.0% (70.5% to 81.5%) in 2.0 s"
+    # At this limit the faster one is the best itself, and at the lowest nothing is faster.
+    assert recommended(chart, limit=30) == "Batch 1,024 at rate 0.01: 76.0% in 2.0 s"
+    assert recommended(chart, limit=0) == "Batch 4,096 at rate 0.1: 60.0% in 1.0 s, near chance"
 
 
 def test_a_rate_that_a_network_lacks_is_said_not_to_have_been_run():

@@ -193,6 +193,26 @@ def test_device_time_is_by_cell_and_in_all():
     assert "cannot be told yet" in cost.eager_in_words(total)
 
 
+def test_charged_time_is_said_to_be_an_estimate_where_a_part_of_the_device_was_not_recorded():
+    frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 28.0, 2.0), ("resnet50", 64, 60.0, 1.0))
+    without = "without setting up (capture and compilation), which is not timed"
+    told = f"an estimate for 2 that shared the device with no record of their part, and {without}"
+    assert cost.charged_in_words(frame) == told
+    assert cost.charged_in_words(frame.assign(device_share=[0.25, np.nan, np.nan])) == told.replace("2", "1")
+    assert cost.charged_in_words(frame.assign(device_share=[0.25, 0.5, 1.0])) == without
+
+
+def test_a_point_has_one_price_by_one_set_of_runs(repo_root):
+    known = results.load(repo_root / "results" / "batch-size.nc")
+    runs = summary.final_accuracy(known)
+    engine = cost.engine_speeds(results.load(repo_root / "results" / "benchmarks.nc"), runs["device"].iloc[0])
+    cells = cost.priced(study.curve_cells(known), runs, engine)
+    times = cost.device_time(study.curve_runs(known), speeds=engine, known=runs)
+    both = cells.merge(times, on=list(cost.SIZE), how="outer", suffixes=("", "_of_all"))
+    assert (both["run_seconds"] == both["run_seconds_of_all"]).all()
+    assert (both["priced_by"] == both["priced_by_of_all"]).all()
+
+
 def test_eager_time_is_the_images_over_the_speed_between_benchmarked_sizes():
     frame = runs(("resnet18", 64, 1.0, 1.0), ("resnet18", 128, 1.0, 1.0), ("resnet18", 512, 1.0, 1.0))
     eager = pd.DataFrame({"arch": "resnet18", "batch_size": [64, 256], "images_per_second": [1000.0, 4000.0]})

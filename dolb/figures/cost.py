@@ -24,13 +24,15 @@ ANY = "any"
 STATES = ["recommended", "best for its time", "within the limit", "over the limit"]
 
 
-def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
+def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0) -> Panel:
     """Draw accuracy against device time, and mark the batch size to take; everything is computed in the reader's page.
 
     ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, run_seconds, priced_by. Under the chart the
     reader chooses a network, a rate or any, and a time limit: a slider that goes, on a logarithmic scale, from the
-    network's fastest run to its slowest. Recommended is the highest accuracy within the limit; best for its time is a
-    cell that no faster one equals. A rate at which the network was not run is said not to have been.
+    network's fastest run to its slowest. Recommended is the highest accuracy within the limit, and a second line names
+    the fastest cell whose interval reaches it, if that is another one; best for its time is a cell that no faster one
+    equals. A recommended accuracy of ``at_chance`` or less is said to be near chance, and a rate at which the network
+    was not run is said not to have been.
     """
     archs, rates = by_depth(cells["arch"]), sorted(cells["lr"].unique())
     of_network = cells.groupby("arch")["lr"].unique().map(lambda own: ", ".join(f"{rate:g}" for rate in sorted(own)))
@@ -75,9 +77,18 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
     size = alt.Size("state:O", legend=legend, **look).scale(domain=STATES, range=[170, 70, 45, 35])
     tooltip = [*accuracy_tooltip("run_seconds"), alt.Tooltip("priced_by:N", title="priced by")]
     chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'")
-    sentence = (
-        "'Batch ' + format(datum.batch_size, ',') + ' at rate ' + datum.lr + ': ' + format(datum.accuracy, '.1%') + "
-        "' in ' + format(datum.run_seconds, '.1f') + ' s'"
+    cell = "format(datum.batch_size, ',') + ' at rate ' + datum.lr + ': ' + format(datum.accuracy, '.1%')"
+    time = "' in ' + format(datum.run_seconds, '.1f') + ' s'"
+    interval = "' (' + format(datum.low, '.1%') + ' to ' + format(datum.high, '.1%') + ')'"
+    sentence = f"'Batch ' + {cell} + {time} + (datum.accuracy <= {at_chance} ? ', near chance' : '')"
+    as_good = (  # the recommended cell is among these, and the first of them unless another is faster
+        asked.transform_filter("datum.allowed && datum.high >= datum.best")
+        .transform_window(
+            place="row_number()",
+            sort=[alt.SortField("run_seconds"), alt.SortField("accuracy", order="descending")],
+        )
+        .transform_filter("datum.place === 1 && datum.accuracy < datum.best")
+        .transform_calculate(words=f"'Not told apart from it, and faster: batch ' + {cell} + {interval} + {time}")
     )
     one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", best="max(best)")
     lacking = (
@@ -89,7 +100,7 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         .transform_calculate(words="datum.arch + ' was not run at rate ' + rate + ', only at ' + datum.rates")
     )
     above: dict[str, Any] = {"align": "left", "fontSize": 14, "fontWeight": "bold"}
-    place = {"x": alt.value(6), "y": alt.value(-8)}
+    place = {"x": alt.value(6), "y": alt.value(-24)}
     return alt.layer(
         asked.mark_point(filled=True)
         .encode(x=x, y=y, color=colour, size=size, opacity=picked(state), tooltip=tooltip)
@@ -99,6 +110,7 @@ def recommendation(cells: pd.DataFrame, title: str = "") -> Panel:
         .mark_text(align="left", dx=5, color=REPORTED)
         .encode(x="limit_seconds:Q", y=alt.value(272), text="words:N"),
         chosen.transform_calculate(words=sentence).mark_text(color=COLOURS[4], **above).encode(text="words:N", **place),
+        as_good.mark_text(align="left", fontSize=12).encode(text="words:N", x=alt.value(6), y=alt.value(-7)),
         one.transform_filter("datum.best === 0")
         .transform_calculate(words="'No batch size at this rate is that fast'")
         .mark_text(color=REPORTED, **above)

@@ -167,6 +167,14 @@ def in_all(times: pd.DataFrame) -> dict[str, float]:
     }
 
 
+def charged_in_words(runs: pd.DataFrame) -> str:
+    """Say in a clause what the charged time of runs, rows of ``summary.final_accuracy``, leaves out or estimates."""
+    shared = runs["concurrent_runs"] > 1
+    unknown = shared & (runs["device_share"].isna() if "device_share" in runs else True)
+    estimated = f"an estimate for {unknown.sum():,} that shared the device with no record of their part, and "
+    return f"{estimated if unknown.any() else ''}without setting up (capture and compilation), which is not timed"
+
+
 def eager_in_words(total: Mapping[str, float]) -> str:
     """Say what the runs of `in_all` would have taken at eager speed, for all of them or for those where it is known."""
     if not total["known_runs"]:
