@@ -144,10 +144,7 @@ class _Workshop(Stages):
         score, more = self._score(config)
         spent |= more
         begun = time.perf_counter()
-        if config.filter == "share":
-            assert mapped is not None
-            about["eps"] = self._radius(config, mapped["train"])
-        keep = self._keep(config, about["eps"], mapped, score, inside)
+        keep, about["eps"] = self._keep(config, mapped, score, inside)
         spent["mask_seconds"] = time.perf_counter() - begun
         about["seconds"] = float(np.nansum([spent[name] for name in PARTS if name != "network_seconds"]))
         if config.within and (before := self.runs.get(config.within, self.data.fingerprint)) is not None:
@@ -174,30 +171,35 @@ class _Workshop(Stages):
     def _keep(
         self,
         config: FilterConfig,
-        radius: float,
         mapped: Mapping[str, np.ndarray] | None,
         score: np.ndarray | None,
         inside: np.ndarray,
-    ) -> np.ndarray | None:
-        """Return the mask, if there is to be one."""
+    ) -> tuple[np.ndarray | None, float]:
+        """Return the mask, if there is to be one, and the radius that it is by, NaN where there is none.
+
+        Where each class has a radius of its own it is their mean.
+        """
         labels = self.data.train_labels
         if config.filter in ON_THE_MAP:
             assert mapped is not None
-            keep = inside.copy()
-            keep[inside] = _clusterer(config, radius).fit(mapped["train"], labels[inside]).keep_
-            return keep
+            radius = self._radius(config, mapped["train"]) if config.filter == "share" else config.eps
+            fitted, keep = _clusterer(config, radius).fit(mapped["train"], labels[inside]), inside.copy()
+            keep[inside] = fitted.keep_
+            if config.filter in ("dbscan", "share"):
+                return keep, radius
+            return keep, float(np.nanmean(fitted.eps_)) if isinstance(fitted, noise.ClassDBSCAN) else np.nan
         if config.filter == "none":
-            return None
+            return None, np.nan
         if config.filter == FLAGGED:
             assert score is not None
-            return ~score
+            return ~score, np.nan
         like = self._mask(config.size_of, f"whose size {config.subset} has")
         if config.filter == "grid":
             assert mapped is not None
-            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed)
+            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), np.nan
         if score is None:
-            return baselines.random_keep(labels, like, random_state=config.seed)
-        return baselines.keep_lowest(score, like, labels)
+            return baselines.random_keep(labels, like, random_state=config.seed), np.nan
+        return baselines.keep_lowest(score, like, labels), np.nan
 
     def _followed_from(self, config: FilterConfig, mapped: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         """Return what the mask of a network's first map follows from: its places, and until when each is noise."""

@@ -190,11 +190,17 @@ def provenance_of(ds: xr.Dataset) -> dict[str, str]:
         "dolb": values("dolb_version"),
         "commit": values("commit"),
     }
-    if "epoch" in ds.dims:
+    if {"epoch", "example"} & set(ds.dims):
         info |= {
             "networks": values("arch"),
             "data": f"{values('data')} ({values('data_fingerprint')})",
             "seeds": values("seed"),
+        }
+    if "map_seed" in ds:
+        spent = f"{np.nansum(ds['seconds']):,.0f} s without training; what several share counts for each"
+        info |= {"seeds of t-SNE": values("map_seed"), "time": spent}
+    if "epoch" in ds.dims:
+        info |= {
             "device time": f"{float(device_seconds(ds).sum()):,.0f} s in training and evaluation",
             "engine": values("engine"),
             "precision": values("precision"),

@@ -179,7 +179,7 @@ SCHEMA: dict[str, Variable] = {
             "map_seed": ("int", "seed of the map"),
             "map_rate": ("float", "t-SNE: learning rate; 0 follows the number of points"),
             "map_start": ("text", "t-SNE: where points start, at the first principal components or at random"),
-            "eps": ("float", "DBSCAN: radius of a neighbourhood; that which was found, where a share was asked for"),
+            "eps": ("float", "DBSCAN: radius of a neighbourhood, mean where each class has its own; NaN: no radius"),
             "share": ("float", "share of the training set for which the radius was found; 0 where it was given"),
             "min_samples": ("int", "DBSCAN: points within eps that make a core point"),
             "within": ("text", "mask of the round before, by its key: the map is of what that keeps; empty: of all"),

@@ -10,8 +10,8 @@ import vl_convert
 from test_summary_noise import made_map, made_mask, without
 
 from dolb import figures, results
+from dolb.summary import maps, rounds, stability
 from dolb.summary import noise as study
-from dolb.summary import rounds
 
 CLASSES = tuple("abcdefghij")
 
@@ -62,7 +62,7 @@ def svg(chart: alt.TopLevelMixin) -> str:
 def test_the_maps_have_a_panel_per_extractor_and_a_colour_per_class():
     labels = np.repeat(np.arange(10), 30)
     ds = made_map(labels, np.random.default_rng(0).random((300, 2)))
-    drawn = svg(figures.maps(study.points(ds), CLASSES))
+    drawn = svg(figures.maps(maps.points(ds), CLASSES))
     assert "resnet101" in drawn
     assert all(f">{name}<" in drawn for name in CLASSES)
 
@@ -77,7 +77,7 @@ def test_the_share_of_noise_stands_beside_the_reported_one(noise):
 def test_every_figure_of_noise_can_be_drawn(noise):
     for chart in (
         figures.noise_by_extractor(study.removed(noise), {"resnet101": 5.12}),
-        figures.noise_stability(study.stability(noise)),
+        figures.noise_stability(stability.stability(noise)),
         figures.noise_by_eps(study.by_eps(noise), {"default": 0.5})
         & figures.noise_by_parameter(study.by_parameter(noise)),
         figures.noise_shared(study.others(noise)),

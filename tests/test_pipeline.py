@@ -15,7 +15,7 @@ from dolb import data, pipeline, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
 from dolb.filtering.config import FilterConfig
-from dolb.summary import noise as study
+from dolb.summary import maps
 from dolb.training import device
 from dolb.training.config import RunConfig
 
@@ -57,6 +57,17 @@ def test_masks_are_one_dataset_that_can_be_published(made, tmp_path):
     assert again["keep"].dims == ("run", "example")
     assert again["label"].dims == ("example",)
     assert list(again["filter"].values) == ["knee", *(one.filter for one in OTHERS)]
+
+
+def test_the_radius_is_the_mean_over_classes_and_unknown_where_there_is_none(made, store, tmp_path):
+    with np.load(next(store.rglob("map-*.npz"))) as file:
+        radii = noise.ClassDBSCAN("knee").fit(file["train"], data.load("digits").train_labels).eps_
+    eps = dict(zip(made["filter"].values, made["eps"].values, strict=True))
+    assert eps.pop("knee") == pytest.approx(radii.mean())
+    assert np.isnan(list(eps.values())).all()
+    more = [PLAIN, replace(MASK, filter="dbscan", eps=3.0)]
+    there = shutil.copytree(store, tmp_path / "store")
+    assert [make([one], there)["eps"].item() for one in more] == pytest.approx([np.nan, 3.0], nan_ok=True)
 
 
 def test_every_other_mask_keeps_as_many_of_each_class_as_the_first(made):
@@ -200,7 +211,7 @@ def test_a_map_alone_has_training_and_test_set(store):
     assert "keep" not in ds
     assert int(ds["of_test_set"].sum()) == len(digits.test_labels)
     # Points lie among their own class far more often than one time in ten.
-    assert study.parted(ds)["agreement"].min() > 0.3
+    assert maps.parted(ds)["agreement"].min() > 0.3
 
 
 def test_the_map_of_a_mask_serves_for_the_map_alone_and_is_not_made_twice(made, store, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,8 +11,8 @@ import xarray as xr
 from scipy import stats
 
 from dolb import results
+from dolb.summary import maps, rounds, stability
 from dolb.summary import noise as study
-from dolb.summary import rounds
 
 EXAMPLES = 400
 
@@ -85,14 +87,34 @@ def test_maps_that_differ_make_it_wider():
     # The means of the networks are as before, and a map lies four above or below them.
     spread = [
         made_mask(without(*range(size + off)), seed=seed, map_seed=place)
-        for seed, size in enumerate([18, 20, 22])
+        for seed, size in enumerate([16, 20, 24])
         for place, off in enumerate((-4, 4))
     ]
     # Of two values four off their mean the variance is 32, half of which the means of two have already.
-    parts = [(4 * (1 + 1 / 3), 2), (32 / 2, 3)]
+    assert half_width(spread) == pytest.approx(satterthwaite((4 * 4 * (1 + 1 / 3), 2), (32 / 2, 3)))
+
+
+def satterthwaite(*parts):
     total = sum(part for part, _ in parts)
     freedom = total**2 / sum(part**2 / count for part, count in parts)
-    assert half_width(spread) == pytest.approx(stats.t.ppf(0.975, freedom) * np.sqrt(total))
+    return stats.t.ppf(0.975, freedom) * np.sqrt(total)
+
+
+def test_two_networks_that_agree_by_luck_differ_no_less_than_their_maps_make_them():
+    alike = [
+        made_mask(without(*range(20 + off)), seed=seed, map_seed=place)
+        for seed in (0, 1)
+        for place, off in enumerate((-1, 1))
+    ]
+    # The means of two maps vary by half of what one does, 2, though these are the same.
+    assert half_width(alike) == pytest.approx(satterthwaite((2 / 2 * (1 + 1 / 2), 1), (2 / 2, 2)))
+    told = study.rests_on(study.removed(results.merge(alike)))
+    assert "from 2 trainings of resnet101 alone, 1 degree of freedom" in told
+
+
+def test_without_a_second_training_that_is_said():
+    told = study.rests_on(study.removed(results.merge(of_networks([20], maps=3))))
+    assert told == "No network here was trained twice, so there is no interval."
 
 
 def test_networks_of_other_extractors_tell_how_far_networks_vary():
@@ -109,12 +131,46 @@ def test_one_network_has_no_interval_however_many_its_maps(ds):
 
 
 def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
-    table = study.stability(ds).set_index("differs")
+    table = stability.stability(ds).set_index("differs")
     assert table.loc["another map", "overlap"] == pytest.approx(15 / 25)
     assert table.loc["another training", "pairs"] == 2
     assert table.loc["another training", "most"] == pytest.approx(15 / 25)
     assert table.loc["another training", "least"] == pytest.approx(10 / 30)
-    assert list(table.index) == list(study.PAIRS)
+    assert list(table.index) == list(stability.PAIRS)
+
+
+def test_pairs_of_maps_are_told_with_the_networks_that_they_are_of(ds):
+    told = stability.in_words(stability.stability(ds))
+    assert "by another map 0.60 (0.60 to 0.60 over one pair of maps, of one network)" in told
+    assert "by another training 0.47 (0.33 to 0.60 over 2 pairs of maps, of one pair of networks)" in told
+
+
+class Planned(NamedTuple):
+    key: str
+    arch: str = "resnet101"
+    weights: str = "trained"
+    seed: int = 0
+
+
+def test_what_an_experiment_has_and_these_masks_lack_is_told_by_extractor(ds):
+    there = [str(key) for key in ds["key"].to_numpy()]
+    here = [Planned(there[0]), Planned(there[2], seed=1), Planned(there[3], "resnet18")]
+    assert study.lacking(ds, here) == ""
+    more = [Planned("a", "resnet152"), Planned("b", weights="imagenet"), Planned("c", "resnet18", seed=1)]
+    assert study.lacking(ds, [*here, *more, Planned("d")]) == (
+        "There is no map yet by resnet152 and resnet101 with ImageNet weights. "
+        "Not all trainings are here yet of resnet18 (1 of 2). Of the others 1 is not here yet."
+    )
+
+
+def test_a_radius_that_no_filter_used_is_none(ds):
+    known = results.merge([ds, made_mask(without(1), filter="knee"), made_mask(without(2), filter="knee", eps=1.7)])
+    table = study.rows(known).set_index("filter")["eps"]
+    assert (table["dbscan"] == 0.5).all()
+    assert np.isnan(table["hdbscan"])
+    assert np.isnan(table["confident"])
+    assert table["knee"].to_numpy() == pytest.approx([np.nan, 1.7], nan_ok=True)  # older files have the default there
+    assert len(study.grid(known)) == len(study.grid(ds))
 
 
 def test_one_parameter_changes_at_a_time_and_the_mask_in_use_stands_among_them(ds):
@@ -185,9 +241,9 @@ def test_without_others_of_its_size_the_mask_in_use_is_the_one_by_share(ds):
 def test_of_two_maps_by_networks_of_one_seed_the_better_is_drawn():
     labels = np.arange(EXAMPLES) % 10
     better = made_map(labels, 100.0 * labels[:, None] + np.zeros((EXAMPLES, 2)))
-    maps = [better.assign_coords(key=("run", ["weaker"]), network_accuracy=("run", [0.5])), better]
-    assert len(study.parted(results.merge(maps))) == len(study.parted(maps[1])) == 2
-    assert set(study.parted(results.merge(maps))["network_accuracy"]) == {0.8}
+    both = [better.assign_coords(key=("run", ["weaker"]), network_accuracy=("run", [0.5])), better]
+    assert len(maps.parted(results.merge(both))) == len(maps.parted(better)) == 2
+    assert set(maps.parted(results.merge(both))["network_accuracy"]) == {0.8}
 
 
 def test_masks_of_one_share_are_no_masks_by_the_usual_radius_and_agree_among_themselves(ds):
@@ -201,7 +257,7 @@ def test_masks_of_one_share_are_no_masks_by_the_usual_radius_and_agree_among_the
     both = results.merge([*sizeless, by_size])
     assert study.removed(both).equals(study.removed(ds))
     assert study.reference(both)["eps"] == 0.8
-    (pair,) = study.agreement(both).to_dict("records")
+    (pair,) = stability.agreement(both).to_dict("records")
     assert pair["overlap"] == pytest.approx(4 / 12)
 
 
@@ -234,7 +290,7 @@ def test_chance_is_a_draw_with_as_many_of_each_class():
     (row,) = study.others(results.merge([made_mask(one), made_mask(other, filter="confident")])).to_dict("records")
     assert row["shared"] == pytest.approx(5 / 10)
     assert row["by_chance"] == pytest.approx(10 / 40)
-    pair = study.agreement(results.merge([made_mask(one), made_mask(other, map_seed=1)])).iloc[0]
+    pair = stability.agreement(results.merge([made_mask(one), made_mask(other, map_seed=1)])).iloc[0]
     assert pair["overlap"] == pytest.approx(5 / 15)
     assert pair["by_chance"] == pytest.approx(2.5 / 17.5)
 
@@ -298,6 +354,15 @@ def test_a_second_round_is_no_mask_of_the_grid_and_no_change_of_a_parameter():
     assert len(study.by_parameter(ds)) == 5  # the mask in use, once for each parameter
 
 
+@pytest.mark.parametrize(
+    ("radius", "told"), [(1.3, "the radius of the first round, 1.30"), (1.1, "its own there, 1.10")]
+)
+def test_by_which_radius_a_second_round_filters_is_told(radius, told):
+    first = made_mask(without(*range(8)), filter="share", share=8 / EXAMPLES, eps=1.3)
+    second = made_mask(without(*range(12)), filter="share", share=8 / EXAMPLES, eps=radius, within=first["key"].item())
+    assert told in rounds.radius_in_words(rounds.rounds(results.merge([first, second])))
+
+
 def test_without_a_second_round_there_is_one_and_that_is_said(ds):
     assert len(rounds.rounds(ds)) == 1
     assert rounds.in_words(rounds.rounds(ds)) == "A second round is not among these masks."
@@ -324,8 +389,8 @@ def test_a_map_with_the_classes_apart_has_neighbours_of_ones_own_class():
     rng = np.random.default_rng(0)
     apart = made_map(labels, 100 * labels[:, None] + rng.random((300, 2)))
     mixed = made_map(labels, rng.random((300, 2)))
-    assert study.parted(apart)["agreement"].tolist() == [1.0, 1.0]
-    assert study.parted(mixed)["agreement"].max() < 0.3
+    assert maps.parted(apart)["agreement"].tolist() == [1.0, 1.0]
+    assert maps.parted(mixed)["agreement"].max() < 0.3
 
 
 def made_map(labels: np.ndarray, place: np.ndarray) -> xr.Dataset:
@@ -337,7 +402,7 @@ def made_map(labels: np.ndarray, place: np.ndarray) -> xr.Dataset:
 
 def test_the_table_for_readers_has_a_row_per_extractor():
     labels = np.repeat(np.arange(10), 30)
-    shown = study.parted_in_words(study.parted(made_map(labels, 100.0 * labels[:, None] + np.zeros((300, 2)))))
+    shown = maps.parted_in_words(maps.parted(made_map(labels, 100.0 * labels[:, None] + np.zeros((300, 2)))))
     assert isinstance(shown, pd.DataFrame)
     assert shown.loc["resnet101", "features"] == 2048
     assert shown.loc["resnet101", "network's test accuracy"] == "80.0%"

@@ -9,6 +9,8 @@ import xarray as xr
 
 from dolb.claims.claim import MARGIN, Claim, Judge, agrees, outcome
 from dolb.summary import noise as study
+from dolb.summary import stability
+from dolb.summary.stability import counted
 
 
 def _widths(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -33,7 +35,7 @@ def _depth(arch: str) -> int:
 
 def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     said = claims["G6"].reported["removed_percent"]
-    table = study.removed(ds)
+    table, changed = study.removed(ds), study.by_parameter(ds)
     table = table[(table["weights"] == "trained") & table["arch"].isin(list(said)) & table["low"].notna()]
     if table.empty:
         return "not yet measured", "", "Masks by two trainings of one of the claim's networks are the least."
@@ -42,30 +44,32 @@ def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
     holds += [None] * (len(said) - len(rows))
     told = "; ".join(
         f"{row['arch']} {row['removed']:.2%} ({row['low']:.2%} to {row['high']:.2%}, from {row['n']} maps of "
-        f"{row['networks']} networks, reported {said[row['arch']]}%)"
+        f"{counted(row['networks'], 'network')}, reported {said[row['arch']]}%)"
         for row in rows
     )
     reason = (
         "The paper has one map by one network. So the interval is a prediction interval, for one map by one more "
-        "training of the network, from the variance between networks and that between the maps of one, both pooled "
-        "over extractors relative to their shares. A network counts if the reported share lies within it, and is left "
+        "training of the network by the same recipe, from the variance between networks and that between the maps of "
+        "one, both pooled over extractors relative to their shares. "
+        f"{study.rests_on(table)} The paper's recipe for the network is another, and that is not in the interval. "
+        f"{study.by_recipe_in_words(changed)} A network counts if the reported share lies within it, and is left "
         "open if the interval reaches further than half of that share to either side. The paper leaves the parameters "
         "of both methods at their defaults and names no library for them. Here DBSCAN's radius and number of points "
         "are scikit-learn's defaults, but the map is not by its t-SNE, which at the time of the paper started at "
         "random with a fixed rate: it is by openTSNE, which starts from the first two principal components, is given "
         "the leading components of the features, and has a rate that grows with the number of points. A map of "
         "another scale has another share of noise at the same radius, and the scale of a map follows from the rate "
-        f"and the iterations. {study.by_map_in_words(study.by_parameter(ds))}"
+        f"and the iterations. {study.by_map_in_words(changed)}"
     )
     return outcome(*holds), f"Share called noise: {told}.", reason
 
 
 def _pretrained(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
-    pairs = study.agreement(ds)
+    pairs = stability.agreement(ds)
     arch = claims["G17"].setting["network"]
-    mixed = pairs[(pairs["differs"] == study.PAIRS[3]) & (pairs["one"].str.startswith(arch))]
+    mixed = pairs[(pairs["differs"] == stability.PAIRS[3]) & (pairs["one"].str.startswith(arch))]
     mixed = mixed[mixed["other"].str.startswith(arch)]
-    own = pairs[(pairs["differs"] == study.PAIRS[1]) & (pairs["one"] == arch)]
+    own = pairs[(pairs["differs"] == stability.PAIRS[1]) & (pairs["one"] == arch)]
     if own.empty:
         return "not yet measured", "", f"Masks by two trainings of {arch} are the least."
     if mixed.empty:
@@ -78,7 +82,9 @@ def _pretrained(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
         f"What {arch} with ImageNet weights calls noise overlaps with what one trained here does by "
         f"{mixed['overlap'].mean():.2f} ({mixed['overlap'].min():.2f} to {mixed['overlap'].max():.2f} over "
         f"{len(mixed)} pairs); two trained here overlap by {own['overlap'].mean():.2f} ({own['overlap'].min():.2f} to "
-        f"{own['overlap'].max():.2f}), and random sets of these sizes would by {mixed['by_chance'].mean():.2f}."
+        f"{own['overlap'].max():.2f} over {counted(len(own), 'pair')} of maps, of "
+        f"{counted(own['networks'].nunique(), 'pair')} of networks), and random sets of these sizes would by "
+        f"{mixed['by_chance'].mean():.2f}."
     )
     reason = (
         "To work as well is to find the noise that a trained extractor finds, as often as another one of its kind "

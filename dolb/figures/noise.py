@@ -89,7 +89,7 @@ def noise_by_extractor(
 def noise_stability(stability: pd.DataFrame, title: str = "") -> Panel:
     """Draw how far two noise sets agree, by what their maps differ in, beside random sets.
 
-    ``stability`` has differs, overlap, least, most, by_chance, pairs.
+    ``stability`` has differs, overlap, least, most, by_chance, pairs, networks.
     """
     order = list(stability["differs"])
     x = alt.X("overlap:Q", title="images in both over images in either (Jaccard index)").scale(domain=[0, 1])
@@ -100,7 +100,8 @@ def noise_stability(stability: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("least:Q", format=".2f"),
         alt.Tooltip("most:Q", format=".2f"),
         alt.Tooltip("by_chance:Q", title="random sets", format=".3f"),
-        alt.Tooltip("pairs:Q"),
+        alt.Tooltip("pairs:Q", title="pairs of maps"),
+        alt.Tooltip("networks:Q", title="networks, or pairs of them"),
     ]
     return alt.layer(
         base.mark_tick(thickness=3, color=REPORTED).encode(x=alt.X("by_chance:Q")),

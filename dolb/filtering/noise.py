@@ -77,7 +77,7 @@ class _ByClass(BaseEstimator, ABC):
 
 
 class ClassDBSCAN(_ByClass):
-    """DBSCAN on the map, class by class, with scikit-learn's defaults, in memory that grows with the points alone.
+    """DBSCAN on the map, class by class, in memory that grows with the points alone; its defaults are scikit-learn's.
 
     Parameters
     ----------

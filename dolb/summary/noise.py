@@ -1,4 +1,4 @@
-"""The numbers of maps and noise: how well a map parts the classes, how much is noise, and how stable that is.
+"""The numbers of noise: how much there is, what that depends on, and what else finds it.
 
 Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: one entry of ``run`` is a map or a mask.
 """
@@ -6,21 +6,18 @@ Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from scipy import stats
-from scipy.spatial import cKDTree
 
 from dolb import results, summary
 from dolb.summary.batch_size import by_depth
+from dolb.summary.coverage import listed
 from dolb.summary.overlap import by_chance, jaccard
 
-NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
-DRAWN = 1500  # points drawn of one map: more only hide each other
 _NAMES = [
     "key",
     "arch",
@@ -39,6 +36,7 @@ LATER: dict[str, Any] = {"trained_by": "", "size_of": "", "within": "", **result
 MORE = ["feature_width", "seconds", "peak_memory_bytes"]
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 _MAP = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
+_DEFAULT_EPS = 0.5  # of DBSCAN
 FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
 
 
@@ -46,66 +44,43 @@ def rows(ds: xr.Dataset) -> pd.DataFrame:
     """Return a row per map or mask, with what it is of; ``removed`` is the share of examples that a mask removes."""
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in [*_NAMES, *MORE]})
     frame = frame.assign(**{name: ds[name].to_numpy() if name in ds else value for name, value in LATER.items()})
+    frame["eps"] = frame["eps"].where(_has_radius(frame))
     frame["extractor"] = np.where(frame["weights"] == "imagenet", frame["arch"] + ", ImageNet", frame["arch"])
     if "keep" in ds:
         frame["removed"] = 1 - kept(ds).mean(axis=1)
     return frame
 
 
+def _has_radius(frame: pd.DataFrame) -> pd.Series:
+    """Return which masks have a radius of their own: files of before have the default where none was used or known."""
+    found = (frame["filter"] == "knee") & (frame["eps"] != _DEFAULT_EPS)
+    return frame["filter"].isin(["dbscan", "share"]) | found
+
+
+def lacking(ds: xr.Dataset, configs: Sequence[Any]) -> str:
+    """Say which of the maps or masks that an experiment has are not among these yet, by extractor and training."""
+    known, left = set(map(str, ds["key"].to_numpy())), 0
+    planned: dict[str, dict[int, list[bool]]] = {}
+    for one in configs:
+        extractor = f"{one.arch} with ImageNet weights" if one.weights == "imagenet" else str(one.arch)
+        planned.setdefault(extractor, {}).setdefault(one.seed, []).append(one.key in known)
+    absent, part = [], []
+    for extractor, seeds in planned.items():
+        begun = [found for found in seeds.values() if any(found)]
+        left += sum(not there for found in begun for there in found)
+        if not begun:
+            absent.append(extractor)
+        elif len(begun) < len(seeds):
+            part.append(f"{extractor} ({len(begun)} of {len(seeds)})")
+    told = [f"There is no map yet by {listed(by_depth(absent))}."] if absent else []
+    told += [f"Not all trainings are here yet of {listed(by_depth(part))}."] if part else []
+    told += [f"Of the others {left} {'is' if left == 1 else 'are'} not here yet."] if left else []
+    return " ".join(told)
+
+
 def kept(ds: xr.Dataset) -> np.ndarray:
     """Return the masks, (runs, examples)."""
     return ds["keep"].transpose("run", "example").to_numpy().astype(bool)
-
-
-# -- maps --------------------------------------------------------------------------------------------------------------
-
-
-def points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
-    """Return points of every map for a figure: at most ``most`` of the training and of the test set, evenly spaced."""
-    ds, parts = _best_maps(ds), []
-    frame, test = rows(ds), ds["of_test_set"].to_numpy()
-    for split, members in (("training set", np.flatnonzero(~test)), ("test set", np.flatnonzero(test))):
-        shown = members[:: max(1, -(-len(members) // most))]
-        for run in range(ds.sizes["run"]):
-            place = {name: ds[name].to_numpy()[run, shown] for name in ("x", "y")}
-            told = {"extractor": frame["extractor"][run], "split": split, "label": ds["label"].to_numpy()[shown]}
-            parts.append(pd.DataFrame({**told, **place}))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _best_maps(ds: xr.Dataset) -> xr.Dataset:
-    return ds.isel(run=np.flatnonzero(_better(rows(ds))))
-
-
-def parted(ds: xr.Dataset) -> pd.DataFrame:
-    """Return how well each map parts the classes, of training and of test set.
-
-    ``agreement`` is the mean share, over the points of a split, of the nearest ten other points of the training set
-    that have the point's own class.
-    """
-    ds, found = _best_maps(ds), []
-    frame, test, labels = rows(ds), ds["of_test_set"].to_numpy(), ds["label"].to_numpy()
-    for run in range(ds.sizes["run"]):
-        place = np.column_stack([ds[name].to_numpy()[run] for name in ("x", "y")])
-        tree = cKDTree(place[~test])
-        for split, members in (("training set", ~test), ("test set", test)):
-            own = int(split == "training set")  # a point of the tree is its own nearest
-            near = tree.query(place[members], k=NEIGHBOURS + own)[1][:, own:]
-            same = labels[~test][near] == labels[members][:, None]
-            found.append({**frame.iloc[run], "split": split, "agreement": float(same.mean())})
-    return pd.DataFrame(found)
-
-
-def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `parted` for a reader: a row per extractor, the shallow first, shares in percent."""
-    wide = table.pivot_table(index=["extractor", "feature_width"], columns="split", values="agreement", sort=False)
-    wide["network's test accuracy"] = table.groupby(["extractor", "feature_width"])["network_accuracy"].mean()
-    shown = wide.map(lambda share: "" if np.isnan(share) else f"{share:.1%}").reset_index()
-    shown = shown.rename(columns={"feature_width": "features"}).rename_axis(columns=None).set_index("extractor")
-    return shown.loc[by_depth(shown.index)]
-
-
-# -- noise -------------------------------------------------------------------------------------------------------------
 
 
 def grid(ds: xr.Dataset, *, share: float = 0.0) -> pd.DataFrame:
@@ -116,12 +91,14 @@ def grid(ds: xr.Dataset, *, share: float = 0.0) -> pd.DataFrame:
     """
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
     frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP) & (frame["share"] == share)]
-    for name in ("filter", "min_samples", *_MAP, *(["eps"] if not share else [])):
+    for name in ("filter", "min_samples", *_MAP):
         frame = frame[frame[name] == frame[name].mode()[0]] if len(frame) else frame
-    return frame[_better(frame)].reset_index(drop=True)
+    if (frame["filter"] == "dbscan").any():  # others find a radius on each map
+        frame = frame[frame["eps"] == frame["eps"].mode()[0]]
+    return frame[better(frame)].reset_index(drop=True)
 
 
-def _better(frame: pd.DataFrame) -> pd.Series:
+def better(frame: pd.DataFrame) -> pd.Series:
     """Return which rows are by the network that was trained better, where there are several of one seed."""
     accuracy = frame["network_accuracy"].fillna(0.0)
     return accuracy == accuracy.groupby([frame[name] for name in ("arch", "weights", "seed")]).transform("max")
@@ -169,11 +146,11 @@ def points_of(one: xr.Dataset, classes: Sequence[str]) -> pd.DataFrame:
 def removed(ds: xr.Dataset) -> pd.DataFrame:
     """Return the share that is noise by extractor: mean over seeds of training and of t-SNE, and where another may lie.
 
-    ``low`` and ``high`` are a prediction interval: for one map by one more training of the network, which is what the
-    paper has. Maps of one network are alike, so there are two variances, between networks (of the means of their maps)
-    and between the maps of one network. Few networks tell little of the first; both are pooled over all extractors,
+    ``low`` and ``high`` are a prediction interval: for one map by one more training of the network by the same recipe.
+    Maps of one network are alike, so there are two variances, between networks (of the means of their maps) and
+    between the maps of one network. Few networks tell little of the first; both are pooled over all extractors,
     relative to the share of each, and the interval is Student's with the degrees of freedom of Satterthwaite. NaN where
-    no extractor was trained twice.
+    no extractor was trained twice; ``freedom`` is that of the variance between networks.
     """
     masks = grid(ds)
     by = ["extractor", "arch", "weights"]
@@ -190,9 +167,22 @@ def removed(ds: xr.Dataset) -> pd.DataFrame:
         half = share.mean() * _prediction(between, within, seeds["networks"], maps)
         ends = {"low": float(np.maximum(0.0, share.mean() - half)), "high": share.mean() + half}
         numbers = {"removed": share.mean(), **ends, "least": share.min(), "most": share.max(), "n": len(share)}
-        found.append({**dict(zip(by, names, strict=True)), **numbers, **seeds})
-    columns = [*by, "removed", "low", "high", "least", "most", "n", "networks", "map_seeds"]
+        found.append({**dict(zip(by, names, strict=True)), **numbers, **seeds, "freedom": between[1]})
+    columns = [*by, "removed", "low", "high", "least", "most", "n", "networks", "map_seeds", "freedom"]
     return pd.DataFrame(found, columns=columns)
+
+
+def rests_on(table: pd.DataFrame) -> str:
+    """Say of how many trainings the table of `removed` knows how far two of one network differ."""
+    several = table[table["networks"] > 1]
+    if several.empty:
+        return "No network here was trained twice, so there is no interval."
+    told = listed(f"{row['networks']} trainings of {row['extractor']}" for row in several.to_dict("records"))
+    freedom = int(several["freedom"].iloc[0])
+    return (
+        f"How far trainings differ is known from {told} alone, {freedom} degree{'s' if freedom > 1 else ''} of "
+        "freedom, and taken to be no less than what the maps of each network make of it by themselves."
+    )
 
 
 def _pooled(variances: pd.Series, freedom: pd.Series) -> tuple[float, int]:
@@ -207,9 +197,11 @@ def _prediction(between: tuple[float, int], within: tuple[float, int], networks:
 
     ``between`` is the variance of the means of ``maps`` maps, of which there are ``networks``, and ``within`` that of
     the maps of a network, each with its degrees of freedom. A single map varies by the first, less its part that is
-    from the maps, and by the second.
+    from the maps, and by the second. Means of maps vary at least as their maps make them: a smaller ``between`` is
+    luck, as two networks may well have, and raised to that.
     """
-    parts = [(between[0] * (1 + 1 / networks), between[1])]
+    least = within[0] / maps if within[1] else 0.0
+    parts = [(np.maximum(between[0], least) * (1 + 1 / networks), between[1])]
     if maps > 1:
         parts.append((within[0] * (1 - 1 / maps), within[1]))
     total = sum(variance for variance, _ in parts)
@@ -217,49 +209,6 @@ def _prediction(between: tuple[float, int], within: tuple[float, int], networks:
         return total  # zero, or NaN where one of the two is not known
     freedom = total**2 / sum(variance**2 / count for variance, count in parts if count)
     return float(stats.t.ppf((1 + summary.CONFIDENCE) / 2, freedom) * np.sqrt(total))
-
-
-PAIRS = ("another map", "another training", "another network", "ImageNet weights")
-
-
-def agreement(ds: xr.Dataset) -> pd.DataFrame:
-    """Return how far two noise sets agree, by what the two maps differ in: Jaccard index, and that of random sets.
-
-    The sets are made as the one in use, so that none is much larger than another.
-    ``differs`` is in t-SNE's seed alone, in the seed of training, in the network, or in whether it was trained here.
-    """
-    frame = in_use(ds)
-    overlaps, chance = jaccard(kept(ds)[frame["position"]], ds["label"].to_numpy())
-    found = []
-    for one, other in combinations(range(len(frame)), 2):
-        a, b = frame.iloc[one], frame.iloc[other]
-        if a["weights"] != b["weights"]:
-            differs = PAIRS[3]
-        elif a["arch"] != b["arch"]:
-            differs = PAIRS[2]
-        else:
-            differs = PAIRS[1] if a["seed"] != b["seed"] else PAIRS[0]
-        told = {"one": a["extractor"], "other": b["extractor"], "differs": differs}
-        found.append({**told, "overlap": overlaps[one, other], "by_chance": chance[one, other]})
-    return pd.DataFrame(found, columns=["one", "other", "differs", "overlap", "by_chance"])
-
-
-def stability(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the agreement of noise sets by what the maps differ in: mean, least and most over the pairs."""
-    pairs = agreement(ds)
-    kinds = pairs.groupby("differs")
-    columns = {"overlap": ("overlap", "mean"), "least": ("overlap", "min"), "most": ("overlap", "max")}
-    found = kinds.agg(**columns, by_chance=("by_chance", "mean"), pairs=("overlap", "size"))
-    return found.reindex([kind for kind in PAIRS if kind in found.index]).reset_index()
-
-
-def stability_in_words(table: pd.DataFrame) -> str:
-    """Say how far noise sets agree, by what their maps differ in."""
-    told = [
-        f"by {row['differs']} {row['overlap']:.2f} ({row['least']:.2f} to {row['most']:.2f}, {row['pairs']} pairs)"
-        for row in table.to_dict("records")
-    ]
-    return f"Agreement with the noise {'; '.join(told)}." if told else "There is only one mask to look at."
 
 
 def flagged(ds: xr.Dataset) -> dict[str, float]:
@@ -359,6 +308,15 @@ def by_map_in_words(table: pd.DataFrame) -> str:
     return f"Of the usual map {usual:.1%} is noise at this radius; of other maps of the same features {told}."
 
 
+def by_recipe_in_words(table: pd.DataFrame) -> str:
+    """Say how much is noise on maps by the same network, trained by another recipe to another accuracy."""
+    shares = table[table["parameter"] == "test accuracy"]
+    if len(shares) < 2:
+        return "No network here was trained by two recipes."
+    told = "; ".join(f"{row['removed']:.1%} where it is {row['value']}" for row in shares.to_dict("records"))
+    return f"Another recipe, by which the network has another test accuracy, has another share of noise: {told}."
+
+
 def _value(row: pd.Series, parameter: str) -> str:
     if parameter == "filter":
         return f"share {row['share']:.2%}" if row["share"] else str(row["filter"])
@@ -381,6 +339,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     baselines = frame[~frame["filter"].isin([*ON_THE_MAP, FLAGGED]) & of_size(frame, first(ds))]
     found = [
         {
+            "key": row["key"],
             "filter": row["filter"],
             "removed": row["removed"],
             "shared": float((~keep[at])[noise].mean()),
@@ -389,4 +348,4 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
         }
         for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
     ]
-    return pd.DataFrame(found, columns=["filter", "removed", "shared", "images", "by_chance"])
+    return pd.DataFrame(found, columns=["key", "filter", "removed", "shared", "images", "by_chance"])

@@ -16,11 +16,11 @@ from dolb.summary.overlap import jaccard
 def rounds(ds: xr.Dataset) -> pd.DataFrame:
     """Return what each round of the filter removes, from the mask in use on: a row per round.
 
-    ``examples`` are those on its map and ``images`` those that it removes; all else are shares. Of all examples:
-    ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another training of
-    the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the round's own map,
-    of as many of each class, would share. ``overlap`` is the Jaccard index of what is removed so far with what the
-    first round removes.
+    ``examples`` are those on its map, ``images`` those that it removes, ``eps`` its radius; all else are shares. Of all
+    examples: ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another
+    training of the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the
+    round's own map, of as many of each class, would share. ``overlap`` is the Jaccard index of what is removed
+    so far with what the first round removes.
     """
     frame, keep, masks, labels = noise.rows(ds), noise.kept(ds), noise.in_use(ds), ds["label"].to_numpy()
     positions = [noise.first(ds)]
@@ -42,9 +42,19 @@ def rounds(ds: xr.Dataset) -> pd.DataFrame:
             "by_chance": float((likely[left] * drawn).sum()) / len(left),
             "overlap": jaccard(keep[[positions[0], at]], labels)[0][0, 1],
         }
-        found.append({**counts, **shares, "network_accuracy": frame["network_accuracy"][at]})
+        found.append({**counts, **shares, **frame.loc[at, ["key", "eps", "network_accuracy"]]})
         left = keep[at]
     return pd.DataFrame(found)
+
+
+def radius_in_words(table: pd.DataFrame) -> str:
+    """Say whether the rounds after the first take its radius or one of their own."""
+    first, later = table["eps"].iloc[0], table["eps"].iloc[1:]
+    if not len(later):
+        return "no further round is among these masks"
+    if np.isclose(later, first).all():
+        return f"DBSCAN has the radius of the first round, {first:.2f}, though the new map may have another scale"
+    return f"DBSCAN has a radius of its own there, {', '.join(f'{radius:.2f}' for radius in later)} after {first:.2f}"
 
 
 def in_words(table: pd.DataFrame) -> str:

@@ -121,7 +121,10 @@ def networks(
     where = resolve_device(device)
     weights: dict[str, dict[str, torch.Tensor]] = {}
     bar = tqdm(
-        total=sum(c.epochs for c in configs), desc=f"{len(configs)} networks", unit="epoch", disable=not progress
+        total=sum(c.epochs for c in configs),
+        desc=f"{len(configs)} network{'s' if len(configs) > 1 else ''}",
+        unit="epoch",
+        disable=not progress,
     )
 
     def watch(run: engine.Run, epoch: int) -> None:
