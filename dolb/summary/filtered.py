@@ -315,7 +315,7 @@ def _difference(row: Mapping[Hashable, Any]) -> str:
 def better_in_words(ds: xr.Dataset | None) -> str:
     """Say what the sets reach, and how they differ, at each of some other rates than the recipe's."""
     if ds is None:
-        return "Runs at a better rate are not among the published results yet."
+        return "Runs at a better rate are not among these."
     told = []
     for rate in np.unique(ds["lr"]):
         at_rate = summary.narrow(ds, lr=[rate])
