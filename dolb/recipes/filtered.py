@@ -94,8 +94,8 @@ def default_radius(
     """Return runs on what DBSCAN's own default radius keeps, and on random sets of that size.
 
     They are those of the experiment on large batches, where the study's finding lies; what runs on full data reach is
-    known from there. The map is by a network that the recipe of these runs trains; it is weaker than the other extractors, and
-    more of its map is noise.
+    known from there. The map is by a network that the recipe of these runs trains; it is weaker than the other
+    extractors, and more of its map is noise.
     """
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS}, True)
