@@ -5,10 +5,11 @@
     python benchmarks/gpu_step.py --arch resnet34 resnet50 --batch-sizes 16 256 20480 --engine
 
 A step is everything: batch, augmentation, forward, loss, backward, SGD update. The programs train the same network on
-random images in the shape of CIFAR-10, and take turns in one process, in a random order at each repetition. With them
-go the device's own limits, measured in the same process, and the step's arithmetic and memory traffic, counted. Results
-are added to the file of published benchmarks, in place of earlier ones of the same device, network and batch size, of
-which all programs are timed again.
+random images in the shape of CIFAR-10, and take turns in one process, in a random order at each repetition. What the
+DataLoader's workers have prepared while others had their turn is used up untimed before its own, and a repetition of it
+has hundreds of steps. With the programs go the device's own limits, measured in the same process, and the step's
+arithmetic and memory traffic, counted. Results are added to the file of published benchmarks, in place of earlier ones
+of the same device, network and batch size, of which all programs are timed again.
 
 With ``--plain`` only the eager loop is timed, at that speed the book says what a study would have taken; with
 ``--engine`` only dolb's engine, at that speed it says what a run costs. Either passes over what the file has of this
@@ -80,6 +81,7 @@ def main() -> None:
                 {name: program.burst for name, program in timed.items()},
                 {name: program.runs for name, program in timed.items()},
                 {**about, **floors},
+                ready={name: program.ready for name, program in timed.items()},
                 repeats=asked.repeats,
                 seconds=asked.seconds,
             )

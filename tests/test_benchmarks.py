@@ -215,6 +215,27 @@ def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits():
     assert cells.loc["one", "of_limit"] == pytest.approx(cells.loc["one", "images_per_second"] / 5e7)
 
 
+def test_batches_that_were_ready_before_a_turn_do_not_flatter_a_program():
+    """A program whose queue fills up to 16 batches in others' turns: these take no time, and each further one 1 ms."""
+    queue, timed = [16], []
+
+    def other(count):
+        queue[0] = 16
+        _sleep(count)
+
+    def queued(count):
+        timed.append(count)
+        _sleep(max(count - queue[0], 0))
+        queue[0] = max(queue[0] - count, 0)
+
+    bursts = {"other": other, "queued": queued}
+    ds = steps.time_bursts(bursts, dict.fromkeys(bursts, 1), MADE, ready={"queued": 16}, repeats=3, seconds=0.02)
+    cells = steps.compare(ds, "other").set_index("program")
+    assert cells.loc["queued", "ratio"] == pytest.approx(1, rel=0.2)
+    assert timed[-2] == 16
+    assert timed[-1] >= steps.TIMES_READY * 16
+
+
 def test_measurements_with_and_without_limits_live_in_one_file(repo_root):
     """What was measured on a CPU has no counted limits, and one run at once."""
     ds = results.load(repo_root / "results" / "benchmarks.nc")

@@ -21,6 +21,7 @@ CONFIDENCE = 0.95
 # so a program that leaves something out is refused. Later losses are not compared: rounding in another order, as two
 # memory layouts of stock torch have it, starts at 1e-7 and grows to some percent within ten steps.
 TOLERANCE, CHECKED_STEPS = 1e-3, 3
+TIMES_READY = 15
 _SAME = ["benchmark", "device", "arch", "batch_size"]
 
 
@@ -89,6 +90,7 @@ def time_bursts(
     runs_at_once: Mapping[str, int],
     about: Mapping[str, Any],
     *,
+    ready: Mapping[str, int] | None = None,
     repeats: int = 5,
     seconds: float = 0.4,
     seed: int = 0,
@@ -97,12 +99,19 @@ def time_bursts(
 
     Each function does that many steps and returns when the device has done them; with several runs at once, that many
     of each. A repetition of a program takes about ``seconds``.
+
+    ``ready`` says of a program how many batches others' turns give it time to prepare. It does as many steps untimed
+    before each repetition, so that none of them flatters it, and a repetition has `TIMES_READY` times as many steps or
+    more, so that it lasts over many rounds of the workers that prepare them.
     """
     rng = np.random.default_rng(seed)
-    steps = {name: _steps_within(burst, seconds) for name, burst in bursts.items()}
+    ready = dict.fromkeys(bursts, 0) | dict(ready or {})
+    steps = {name: max(_steps_within(burst, seconds), TIMES_READY * ready[name]) for name, burst in bursts.items()}
     rows: list[dict[str, Any]] = []
     for repeat in range(repeats):
         for name in map(str, rng.permutation(list(bursts))):
+            if ready[name]:
+                bursts[name](ready[name])
             start = time.perf_counter()
             bursts[name](steps[name])
             taken = time.perf_counter() - start

@@ -32,6 +32,7 @@ MODES = {COMPILED: "default", f"{COMPILED} with graphs": "reduce-overhead"}
 LOADER = "DataLoader"
 ENGINE = "dolb, "  # with how many runs share the device
 WORKERS = 8
+PREFETCHED = 2  # batches by each worker, torch's default
 # The first losses, all of one batch: the second and third follow from updates. In bfloat16 they may differ from those
 # of the first program by a share of the loss and one of how far it has fallen; without updates all of that is missing.
 CHECKED_STEPS = 3
@@ -42,11 +43,15 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """One way to do the step, how many runs it does at once, and its losses on the first batch, where they compare."""
+    """One way to do the step, how many runs it does at once, and its losses on the first batch, where they compare.
+
+    ``ready`` is how many batches it may have prepared while other programs had their turn.
+    """
 
     burst: Burst
     runs: int = 1
     first_losses: tuple[float, ...] = ()
+    ready: int = 0
 
 
 def training_step(
@@ -168,7 +173,7 @@ class _Pictures(torch.utils.data.Dataset):
 def _loader_loop(config: RunConfig, data: ImageData, train: DeviceImages) -> Program:
     loader = torch.utils.data.DataLoader(
         _Pictures(data), config.batch_size, shuffle=True, num_workers=WORKERS, pin_memory=True, drop_last=True,
-        persistent_workers=True,
+        persistent_workers=True, prefetch_factor=PREFETCHED,
     )  # fmt: skip
 
     def batches() -> Batches:
@@ -177,7 +182,8 @@ def _loader_loop(config: RunConfig, data: ImageData, train: DeviceImages) -> Pro
             yield moved, labels.to(train.device, non_blocking=True)
 
     program = _loop(config, train, batches())
-    return Program(program.burst)  # its images are cut otherwise, so its losses are its own
+    # Its images are cut otherwise, so its losses are its own.
+    return Program(program.burst, ready=WORKERS * PREFETCHED)
 
 
 def _packed(

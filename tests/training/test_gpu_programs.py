@@ -58,11 +58,23 @@ def test_the_programs_agree_on_the_first_losses_and_can_be_timed():
         {name: program.burst for name, program in timed.items()},
         {name: program.runs for name, program in timed.items()},
         about,
+        ready={name: program.ready for name, program in timed.items()},
         repeats=2,
         seconds=0.05,
     )
+    assert {name: program.ready for name, program in timed.items() if program.ready} == {"DataLoader, 8 workers": 16}
     cells = steps.compare(ds, gpu_programs.EAGER)
     assert (cells["images_per_second"] > 0).all()
+
+
+@on_gpu
+def test_the_compiled_loops_agree_with_the_others_on_the_first_losses_and_can_be_timed():
+    data = programs.random_images(256)
+    timed, _ = gpu_programs.training_step(data, "resnet18", 32, torch.device("cuda"), compiled=True)
+    assert set(gpu_programs.MODES) < set(timed)
+    assert all(program.first_losses for program in timed.values())
+    for program in timed.values():
+        program.burst(10)  # beyond the images, so that batches come again
 
 
 @on_gpu
