@@ -22,6 +22,7 @@
     dark: { kept: "#66707c", removed: "#ff8a4c", ring: "#ffffff" },
   };
   const SIZES = { class: 2.5, kept: 2, removed: 3.5 };
+  const FEW = 0.2; // up to this share, what is removed lies on top and is drawn larger; more would hide what is kept
 
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const decode = (text, Type) => new Type(bytes(text).buffer);
@@ -78,7 +79,8 @@
     const members = names.map(() => []);
     for (const i of byNoise) members[label[i]].push(i);
     const goneBy = countsByStep(label, removedUntil, names.length, data.eps.length);
-    // The groups in which points are drawn, and their order: what is removed lies on top.
+    // The groups in which points are drawn, and their order: what is removed lies on top, unless it is much; by class, and
+    // then too, they come as in the data, which knows nothing of noise, so that as much is seen of each as there is.
     const groups = { class: label, eps: removedUntil, mask: keep.map((kept) => 1 - kept) };
     const goneByMask = countsByStep(label, groups.mask, names.length, 1);
     const noisiestLast = [...byNoise].reverse();
@@ -199,13 +201,18 @@
       const colours = COLOURS[theme()],
         { byClass, byEps, chosen, step } = state,
         by = byClass ? "class" : byEps ? "eps" : "mask";
+      const gone = (byEps ? goneBy : goneByMask).map((counts) => counts[byEps ? step : 0]),
+        few =
+          chosen < 0
+            ? gone.reduce((sum, part) => sum + part, 0) <= FEW * n
+            : gone[chosen] <= FEW * members[chosen].length;
       figure.dataset.theme = theme();
       figure.style.setProperty("--dv-removed", colours.removed);
       // Few points would be lost as dots, many would cover each other on a small screen.
       const larger = (n > 20000 ? 1 : n > 5000 ? 1.4 : 2) * Math.max(0.5, Math.min(1, frame.clientWidth / 800));
       // A group of points for each step of the slider: moving it changes the looks of groups, and no point.
       const kept = { colour: colours.kept, size: SIZES.kept * larger },
-        removed = { colour: colours.removed, size: SIZES.removed * larger };
+        removed = { colour: colours.removed, size: (few ? SIZES.removed : SIZES.kept) * larger };
       const scene = {
         group: groups[by],
         groups: byClass
@@ -213,7 +220,7 @@
           : Array.from({ length: byEps ? data.eps.length + 1 : 2 }, (_, each) =>
               each > (byEps ? step : 0) ? removed : kept,
             ),
-        order: orders[by],
+        order: orders[few ? by : "class"],
         visible: chosen < 0 ? null : members[chosen],
         background: toHex(getComputedStyle(frame).backgroundColor),
         ring: colours.ring,

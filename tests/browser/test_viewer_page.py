@@ -172,18 +172,33 @@ def test_controls_have_names_and_the_table_says_it_in_words(opened, made):
 
 
 def test_the_map_shows_what_is_removed_at_the_eps_of_the_slider(opened):
-    # The removed points lie on top, so each step to a smaller eps paints more of the map in their colour.
-    def painted():
-        dot = opened.script("return getComputedStyle(figure.querySelectorAll('.dv-legend span')[1]).backgroundColor")
-        colour = np.array([int(part) for part in re.findall(r"\d+", dot)])
-        return int((np.abs(opened.pixels() - colour).sum(axis=2) < 60).sum())
-
+    # The fewer removed points lie on top, so a smaller eps paints more of the map in their colour.
     opened.slide_to(150)
-    few = painted()
+    few = _painted(opened)[1]
     opened.slide_to(0)
-    opened.wait(lambda: painted() > 10 * few)
+    opened.wait(lambda: _painted(opened)[1] > 3 * few)
     opened.slide_to(150)
-    opened.wait(lambda: painted() < 2 * few)
+    opened.wait(lambda: _painted(opened)[1] < 2 * few)
+
+
+def _painted(figure):
+    """How many pixels have the colour of what is kept, and that of what is removed."""
+    dots = "[...figure.querySelectorAll('.dv-legend span')].map(dot => getComputedStyle(dot).backgroundColor)"
+    colours = [np.array([int(part) for part in re.findall(r"\d+", dot)]) for dot in figure.script(f"return {dots}")]
+    pixels = figure.pixels()
+    return [int((np.abs(pixels - colour).sum(axis=2) < 60).sum()) for colour in colours[:2]]
+
+
+def test_where_half_is_removed_it_does_not_hide_what_is_kept(opened, made):
+    opened.slide_to(0)
+    assert (made["noise_until"].values > opened.eps()).mean() == pytest.approx(0.5, abs=0.01)
+
+    def seen():
+        kept, removed = _painted(opened)
+        return removed / (kept + removed)
+
+    # Not quite half: where points are drawn through each other, their colours mix.
+    opened.wait(lambda: 0.2 < seen() < 0.65)
 
 
 def test_the_slider_answers_within_a_tenth_of_a_second(opened):
