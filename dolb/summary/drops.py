@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -14,37 +15,39 @@ def in_brackets(dropped: int, runs: int) -> str:
 
 
 def in_words(ds: xr.Dataset) -> str:
-    """Say what a late drop is, how many runs have one, and which; and which others ended at chance."""
+    """Say what a late drop is, and how many runs have one or ended at chance without."""
     frame = summary.final_accuracy(ds)
-    rows = frame[frame["late_drop"]]
     rule = (
         f"one of a run's last {summary.LATE_EPOCHS} epochs lies more than {100 * summary.LATE_DROP:.0f} points below "
         "its best epoch before"
     )
-    if rows.empty:
-        return f"No run dropped late, which would be that {rule}. {_at_chance_in_words(frame)}".strip()
-    return (
-        f"{len(rows)} of {len(frame)} runs dropped late: {rule}. The accuracy that counts is then that of a run which "
-        "fell or is on its way back, and where there is one seed, whether another would drop as well is not known. In "
-        f"brackets the accuracy that counts: {_named(rows)}. {_at_chance_in_words(frame)}"
-    ).strip()
-
-
-def _at_chance_in_words(frame: pd.DataFrame) -> str:
-    rows = frame[(frame["accuracy"] <= summary.AT_CHANCE) & ~frame["late_drop"] & ~frame["diverged"].astype(bool)]
-    if rows.empty:
-        return ""
-    return (
-        f"{len(rows)} more ended near chance, at {summary.AT_CHANCE:.0%} or less, without having diverged: "
-        f"{_named(rows)}. Of one seed, the like is not known of another either."
+    count, lost = int(frame["late_drop"].sum()), int(_at_chance(frame).sum())
+    told = (
+        f"{count} of {len(frame)} runs dropped late: {rule}. The accuracy that counts is then that of a run which fell "
+        "or is on its way back, and where there is one seed, whether another would drop as well is not known."
+        if count
+        else f"No run dropped late, which would be that {rule}."
     )
+    near = f"ended near chance, at {summary.AT_CHANCE:.0%} or less, without having diverged"
+    return f"{told} {lost} {'more ' if count else ''}{near}." if lost else told
 
 
-def _named(rows: pd.DataFrame) -> str:
-    rows = rows.sort_values(["arch", "lr", "batch_size", "bn_workers", "seed"])
-    return "; ".join(
-        f"{row['arch']} with batch {row['batch_size']:,} at rate {row['lr']:g}"
-        + (f" and {row['bn_workers']} workers" if row["bn_workers"] > 1 else "")
-        + f", seed {row['seed']} ({row['accuracy']:.1%})"
-        for row in rows.sort_values("arch", key=lambda names: names.str.len(), kind="stable").to_dict("records")
-    )
+def table(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a table for readers of the runs that dropped late and those that ended at chance, the shallow first."""
+    frame = summary.final_accuracy(ds)
+    frame = frame.assign(what=np.where(frame["late_drop"], "dropped late", "near chance"))
+    rows = frame[frame["late_drop"] | _at_chance(frame)].sort_values(["what", "lr", "batch_size", "bn_workers", "seed"])
+    rows = rows.sort_values("arch", key=lambda names: names.str.len(), kind="stable")
+    shown = {
+        "batch size": [f"{size:,}" for size in rows["batch_size"]],
+        "workers": rows["bn_workers"].to_numpy(),
+        "rate": [f"{rate:g}" for rate in rows["lr"]],
+        "seed": rows["seed"].to_numpy(),
+        "accuracy that counts": [f"{accuracy:.1%}" for accuracy in rows["accuracy"]],
+        "what it did": rows["what"].to_numpy(),
+    }
+    return pd.DataFrame(shown, index=rows["arch"].to_numpy()).rename_axis(index=None, columns="network")
+
+
+def _at_chance(frame: pd.DataFrame) -> pd.Series:
+    return (frame["accuracy"] <= summary.AT_CHANCE) & ~frame["late_drop"] & ~frame["diverged"].astype(bool)
