@@ -36,7 +36,8 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
     """Return a table for readers of the runs that dropped late and those that ended at chance, the shallow first."""
     frame = summary.final_accuracy(ds)
     frame = frame.assign(what=np.where(frame["late_drop"], "dropped late", "near chance"))
-    rows = frame[frame["late_drop"] | _at_chance(frame)].sort_values(["what", "lr", "batch_size", "bn_workers", "seed"])
+    rows = frame[frame["late_drop"] | _at_chance(frame)]
+    rows = rows.sort_values(["arch", "what", "lr", "batch_size", "bn_workers", "seed"])
     rows = rows.sort_values("arch", key=lambda names: names.str.len(), kind="stable")
     shown = {
         "batch size": [f"{size:,}" for size in rows["batch_size"]],
