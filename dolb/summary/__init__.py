@@ -98,7 +98,10 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         rows.append(
             {
                 **dict(zip(by, values, strict=True)),
-                **{"accuracy": mean, "low": mean - half, "high": mean + half, "n": n},
+                "accuracy": mean,
+                "low": mean - half,
+                "high": mean + half,
+                "n": n,
                 "interval": _of_what(n, noise.degrees),
                 "deviation": noise.deviation if noise.degrees else np.nan,
                 "diverged": int(group["diverged"].sum()),
@@ -107,8 +110,8 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
                 "device_seconds": float(group["device_seconds"].mean()),
             }
         )
-    extra = ["interval", "deviation", "diverged", "late_drops", "updates", "device_seconds"]
-    return pd.DataFrame(rows, columns=[*by, "accuracy", "low", "high", "n", *extra])
+    bounds = ["accuracy", "low", "high", "n", "interval", "deviation"]
+    return pd.DataFrame(rows, columns=[*by, *bounds, "diverged", "late_drops", "updates", "device_seconds"])
 
 
 def _of_what(n: int, degrees: int) -> str:
