@@ -55,7 +55,8 @@ def test_runs_are_trained_on_the_mask_with_the_papers_share():
 
 def test_at_a_better_rate_the_three_sets_are_run_with_all_seeds_where_the_finding_lies():
     runs = recipes.configs("better-rate", "paper", kept=(47_441, 50_000))
-    usual = recipes.configs("filtered-large-batch", "paper", batch_sizes=[6272], kept=(47_441, 50_000))
+    asked = {"sets": ["full", "network", "random"], "batch_sizes": [6272], "kept": (47_441, 50_000)}
+    usual = recipes.configs("filtered-large-batch", "paper", **asked)
     rates = {run.lr for run in runs}
     assert rates == {0.1, 0.2}
     same = [replace(run, lr=usual[0].lr, experiment=usual[0].experiment).key for run in runs]
@@ -129,6 +130,11 @@ def test_the_large_batches_are_the_papers_shares_of_eight_workers(every_claim):
     for size in sizes:
         seeds = {run.seed for run in runs if run.batch_size == size}
         assert seeds == set(range(8 if size >= 6272 else 4))
+
+
+def test_with_large_batches_one_other_way_to_choose_stands_beside_the_papers_sets():
+    kinds = {run.subset.split("-")[0] for run in recipes.configs(LARGE, "paper")}
+    assert len(kinds - {"full", "network", "random"}) == 1
 
 
 def test_sets_differ_in_nothing_but_the_subset():

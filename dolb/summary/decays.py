@@ -27,10 +27,11 @@ def _at(size: int, cells: pd.DataFrame, reported: Sequence[Mapping[str, Any]]) -
     smallest, largest = table.columns.min(), table.columns.max()
     at_edge = int((table.idxmax(axis="columns") == largest).sum())
     if (table.diff(axis="columns").iloc[:, 1:] > 0).all(axis=None):
+        on, each = ("one set", "it") if len(table) == 1 else (f"all {len(table)} sets", "each")
         ends = ", ".join(f"{summary.span(100 * table[decay])}% at {decay:g}" for decay in (smallest, largest))
         told = (
-            f"At batch {size:,} accuracy rises with the weight decay on all {len(table)} sets ({ends}), so the best "
-            "cell of each is at the edge of the grid, and the best decay may lie beyond it."
+            f"At batch {size:,} accuracy rises with the weight decay on {on} ({ends}), so the best "
+            f"cell of {each} is at the edge of the grid, and the best decay may lie beyond it."
         )
     else:
         told = f"At batch {size:,} {at_edge} of {len(table)} sets do best at the largest weight decay, {largest:g}."
