@@ -205,7 +205,7 @@ def sweep(
     typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
     if dry_run:
         for config in configs:
-            typer.echo(f"  {config.key}  {_in_words(config)}")
+            typer.echo(f"  {config.key}  {recipes.in_words(config)}")
         return
     if isinstance(configs[0], ScalingConfig):
         ds = scaling_sweep.measure_all(configs, store=store, time_limit=time_limit)
@@ -263,19 +263,6 @@ def _own_sets(texts: list[str], data: str, data_dir: Path | None) -> dict[str, A
     return masks.own_sets(files, datasets.load(data, data_dir))
 
 
-def _in_words(config: Any) -> str:
-    """Say what a run, a measurement, a map or a mask is."""
-    if isinstance(config, ScalingConfig):
-        tuned = f"{config.bucket_mb:g} MiB" if config.library == "ddp" else f"{config.cycle_time_ms:g} ms"
-        link = f" on {config.hosts} hosts, {config.link_mbit:g} Mbit/s" if config.hosts > 1 else ""
-        where = f"{config.ranks} ranks{link}, {config.scaling}  repeat {config.repeat}"
-        return f"{config.arch}  batch {config.batch_size}  {config.library} ({tuned})  {where}"
-    names = {"subset": "on", "filter": "filter", "batch_size": "batch", "lr": "rate", "weight_decay": "weight decay"}
-    names |= {"epochs": "epochs", "seed": "seed", "map_seed": "map"}
-    told = [f"{word} {getattr(config, name)}" for name, word in names.items() if hasattr(config, name)]
-    return "  ".join([config.arch, *told])
-
-
 def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
     if text is None:
         return None
@@ -315,6 +302,19 @@ def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir 
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
     if slug == "noise":
         typer.echo(map_pages.publish_images(merged, target.with_name("noise-images.npz"), data_dir))
+
+
+@app.command()
+@_plainly
+def restore(slug: Slug, store: Store = Path("store")) -> None:
+    """Put an experiment's published runs into the store, with the masks they are trained on: a sweep goes on there."""
+    recipes.require(slug)
+    runs = results.RunStore(store)
+    runs.check_writable()
+    typer.echo(f"{store} has the published runs of {slug}, {runs.take(results.published(slug))} of them new")
+    if wanted := {mask.key for mask in recipes.masks_for(slug)}:
+        new = runs.take(results.published("noise"), wanted)
+        typer.echo(f"{store} has their published masks, {new} of them new; random ones are made when they are needed")
 
 
 def _of_the_study(ds: xr.Dataset) -> bool:

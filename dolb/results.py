@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -242,6 +242,16 @@ class RunStore:
     def put(self, ds: xr.Dataset) -> Path:
         """Save one finished run under its key."""
         return save(ds, self.path(str(ds["key"].item())))
+
+    def take(self, ds: xr.Dataset, keys: Collection[str] | None = None) -> int:
+        """Save the runs of a Dataset that were measured, or those of some keys, and return how many were not here."""
+        new = 0
+        for row, key in enumerate(map(str, ds["key"].values)):
+            measured = "source" not in ds or str(ds["source"].values[row]) == "measured"
+            if measured and (keys is None or key in keys) and not self.path(key).exists():
+                self.put(ds.isel(run=[row]))
+                new += 1
+        return new
 
     def check_writable(self) -> None:
         """Raise a ``StoreError`` now if runs could not be saved later."""

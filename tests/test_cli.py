@@ -4,10 +4,12 @@ import base64
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -34,7 +36,7 @@ def dolb(*arguments, code=0):
 
 def test_help_lists_every_command_with_a_sentence():
     text = dolb("--help")
-    for command in ("data", "run", "sweep", "publish", "pages", "book", "view", "keep"):
+    for command in ("data", "run", "sweep", "publish", "restore", "pages", "book", "view", "keep"):
         assert command in text
         assert len(dolb(command, "--help")) > 100
 
@@ -161,6 +163,32 @@ def test_publishing_from_another_machine_counts_what_is_new_and_says_what_is_lef
     with pytest.warns(UserWarning, match="left out: 3 on 'old'"):
         said = dolb("publish", "step-timeline", "--store", newer.folder)
     assert "1 of them new" in said  # though there are fewer runs than before
+
+
+def test_a_sweep_goes_on_from_restored_runs_and_masks(checkout, tmp_path):
+    slug, store = "filtered-small-batch", tmp_path / "fresh"
+    runs = recipes.configs(slug, "paper", batch_sizes=[64])
+    results.save(
+        results.merge([made_run((0.5,) * run.epochs, **run.as_dict()) for run in runs[:3]]),
+        checkout / "results" / f"{slug}.nc",
+    )
+    shutil.copy(Path(__file__).parents[1] / "results" / "noise.nc", checkout / "results")
+    said = dolb("restore", slug, "--store", store)
+    assert "3 of them new" in said
+    assert "3 in" in dolb("sweep", slug, "--scale", "paper", "--store", store, "--dry-run")
+    network = recipes.masks("paper")["network"]
+    ds = results.RunStore(store).get(network.key)
+    assert ds["keep"].sum() == 50_000 - round(network.share * 50_000) + 1
+    again = dolb("restore", slug, "--store", store)
+    assert again.count("0 of them new") == 2
+
+
+def test_what_is_simulated_is_not_restored(checkout):
+    made = [made_measurement(experiment="step-timeline", data="cifar10", repeat=repeat) for repeat in (0, 1)]
+    made[1]["source"] = ("run", ["simulated"])
+    results.save(results.merge(made), checkout / "results" / "step-timeline.nc")
+    assert "1 of them new" in dolb("restore", "step-timeline", "--store", checkout / "store")
+    assert results.RunStore(checkout / "store").keys() == [made[0]["key"].item()]
 
 
 def test_publishing_keeps_landscapes_whole(checkout):

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from dolb.profiling.config import ScalingConfig
 from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.even import even_batches
@@ -22,6 +23,7 @@ from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned, tuned_extractor
 from dolb.recipes.tuning import extractor_tuning, tuning
+from dolb.training.config import RunConfig
 
 __all__ = [
     "BATCH_SIZES",
@@ -43,10 +45,12 @@ __all__ = [
     "fidelity",
     "filtered_large_batch",
     "filtered_small_batch",
+    "in_words",
     "kept_by",
     "lacking",
     "loss_landscape",
     "masks",
+    "masks_for",
     "masks_of",
     "networks",
     "noise",
@@ -109,6 +113,19 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     return recipe("demo" if scale == "demo" else "paper", **asked)
 
 
+def in_words(config: Any) -> str:
+    """Say what a run, a measurement, a map or a mask is."""
+    if isinstance(config, ScalingConfig):
+        tuned = f"{config.bucket_mb:g} MiB" if config.library == "ddp" else f"{config.cycle_time_ms:g} ms"
+        link = f" on {config.hosts} hosts, {config.link_mbit:g} Mbit/s" if config.hosts > 1 else ""
+        where = f"{config.ranks} ranks{link}, {config.scaling}  repeat {config.repeat}"
+        return f"{config.arch}  batch {config.batch_size}  {config.library} ({tuned})  {where}"
+    names = {"subset": "on", "filter": "filter", "batch_size": "batch", "lr": "rate", "weight_decay": "weight decay"}
+    names |= {"epochs": "epochs", "seed": "seed", "map_seed": "map"}
+    told = [f"{word} {getattr(config, name)}" for name, word in names.items() if hasattr(config, name)]
+    return "  ".join([config.arch, *told])
+
+
 def lacking(slug: str, keys: Collection[str], sizes: Mapping[str, int]) -> str:
     """Say how many runs of the paper grid are not among these keys.
 
@@ -119,3 +136,9 @@ def lacking(slug: str, keys: Collection[str], sizes: Mapping[str, int]) -> str:
     count = len({config.key for config in configs(slug, "paper", kept=kept)}.difference(keys))
     unknown = ", and those of equal updates, whose epochs follow from a run on all data and one on the mask"
     return f"{count}{unknown if twice and kept is None else ''}"
+
+
+def masks_for(slug: str) -> list[Any]:
+    """Return the masks that the runs of an experiment's paper grid need; most experiments need none."""
+    runs = [config for config in configs(slug, "paper") if isinstance(config, RunConfig)]
+    return masks_of(runs, "paper") if any(set(run.subsets) - {"full"} for run in runs) else []
