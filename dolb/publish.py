@@ -201,18 +201,25 @@ def show(chart: alt.TopLevelMixin, description: str) -> HTML:
 
 
 def provenance_panel(
-    info: Mapping[str, Any], command: str, csv: str | None = None, csv_name: str = "figure.csv"
+    info: Mapping[str, Any],
+    command: str,
+    csv: str | None = None,
+    csv_name: str = "figure.csv",
+    others: Mapping[str, str] | None = None,
 ) -> HTML:
     """Return a folding panel: what was run, the command that runs it again, and the figure's data as a CSV file.
 
-    `info` is shown as a table, `command` with a copy button, `csv` (the file's text) as a link that works from disk.
+    `info` is shown as a table, `command` with a copy button, `csv` (the file's text) as a link that works from disk,
+    and `others`, the files of further figures by name, as more of them.
     """
     rows = "".join(
         f'<tr><th scope="row" style="text-align:left">{html.escape(str(name))}</th>'
         f'<td style="text-align:left">{html.escape(_readable(value))}</td></tr>'
         for name, value in info.items()
     )
-    link = "" if csv is None else f"<p>{_link(csv, csv_name, f'Download the data ({csv_name})', 'text/csv')}</p>"
+    files = ({} if csv is None else {csv_name: csv}) | dict(others or {})
+    links = ", ".join(_link(text, name, f"Download the data ({name})", "text/csv") for name, text in files.items())
+    link = f"<p>{links}</p>" if files else ""
     return _Described(
         '<details class="dolb-provenance"><summary>What was run</summary>'
         f"<table>{rows}</table>"

@@ -297,6 +297,11 @@ def test_provenance_panel_escapes_everything_and_carries_the_csv():
     assert base64.b64decode(re.search(r"base64,([^\"]+)", panel)[1]).decode() == "a,b\n1,é\n"
 
 
+def test_a_panel_may_carry_the_data_of_several_figures():
+    panel = publish.provenance_panel({}, "papermill a.ipynb", "a,b", "one.csv", {"two.csv": "c,d"})
+    assert [f'download="{name}"' in panel.data for name in ("one.csv", "two.csv")] == [True, True]
+
+
 def test_provenance_panel_without_data_has_no_link():
     assert "<a " not in publish.provenance_panel({}, "papermill a.ipynb", None, "a.csv").data
 

@@ -196,3 +196,12 @@ def test_a_span_is_told_by_its_ends_or_as_one_value():
     assert summary.span([2.04, 0.5, float("nan")]) == "0.5 to 2.0"
     assert summary.span([3.0, 3.01]) == "3.0"
     assert summary.span([]) == "not known"
+
+
+def test_a_cell_of_one_seed_is_no_more_certain_than_its_own_last_epochs():
+    quiet = [made_run((0.8 + 0.001 * seed,) * 10, batch_size=128, seed=seed) for seed in range(6)]
+    restless = made_run((0.7, 0.8) * 5, batch_size=256)  # epochs that differ by ten points from their neighbours
+    found = spread([*quiet, restless])
+    # A deviation of 0.1 / sqrt(2) for an epoch, and of a root of five less for the mean of five.
+    assert found[0.1, 256].deviation == pytest.approx(0.1 / 2**0.5 / 5**0.5)
+    assert found[0.1, 128].deviation == pytest.approx(0.001 * np.std(range(6), ddof=1), rel=1e-4)

@@ -246,3 +246,16 @@ def test_a_batch_that_is_no_multiple_of_a_small_one_is_not_compared_with_it():
     runs = {(400, 1): 0.8, (400, 5): 0.7, (400, 25): 0.6, (16, 1): 0.5, (256, 1): 0.75}
     found = study.separated(results.merge(with_workers(runs)))
     assert found["batch_size"].tolist() == [16]
+
+
+def test_a_size_beside_the_optimum_at_which_a_run_dropped_late_may_be_the_best():
+    whole = {64: 0.5, 128: 0.7, 256: 0.8, 512: 0.7, 1024: 0.6}
+    dropped = (*(0.9,) * 8, 0.2, 0.2)
+    for size, ends in {128: (128, 256), 64: (256, 256)}.items():  # only one next to the interval is in it
+        runs = [
+            made_run(dropped if batch == size else (accuracy,) * 10, batch_size=batch, lr=0.1, test_examples=10**8)
+            for batch, accuracy in whole.items()
+        ]
+        row = study.preferred(summary.final_accuracy(joined(runs))).iloc[0]
+        assert (row["smallest"], row["largest"]) == ends
+        assert not row["open_below"]

@@ -175,9 +175,29 @@ def test_of_two_cells_with_one_price_the_better_stays():
 
 
 def test_the_table_for_readers_has_a_row_per_cell():
-    table = cost.in_words(cost.pareto(CELLS))
+    alone = cost.with_alone(CELLS, CELLS, pd.DataFrame())
+    table = cost.in_words(cost.pareto(alone, "alone_seconds"))
     assert table.index.tolist() == ["resnet18", "resnet18", "resnet50"]
-    assert table.iloc[1].tolist() == ["8.0", "256", "0.1", "82.0%"]
+    assert table.iloc[1].tolist() == ["8.0", "8.0", "256", "0.1", "82.0%"]
+
+
+def test_time_whose_parts_were_not_recorded_is_divided_by_price():
+    # One pack of two unlike runs, each charged half of it; by the benchmark the larger costs three times as much.
+    frame = runs(("resnet18", 64, 40.0, 2.0), ("resnet50", 64, 40.0, 2.0))
+    speeds = pd.DataFrame({"arch": ["resnet18", "resnet50"], "batch_size": 64, "images_per_second": [300.0, 100.0]})
+    times = cost.device_time(frame, speeds=speeds)
+    assert times["seconds"].tolist() == pytest.approx([10, 30])
+
+
+def test_a_run_alone_is_priced_by_the_speed_of_one_and_not_beyond_it():
+    frame = runs(("resnet18", 64, 40.0, 2.0), ("resnet18", 256, 40.0, 2.0))
+    cells = cost.priced(frame[["arch", "batch_size"]].drop_duplicates(), frame)
+    one = pd.DataFrame({"arch": ["resnet18"], "batch_size": [64], "images_per_second": [1000.0]})
+    found = cost.with_alone(cells, frame, one).set_index("batch_size")["alone_seconds"]
+    row = frame.iloc[0]
+    images = row["training_examples"] + row["test_examples"] * cost.FORWARD
+    assert found[64] == pytest.approx(row["epochs"] * images / 1000)
+    assert np.isnan(found[256])
 
 
 def test_device_time_is_by_cell_and_in_all():
@@ -196,7 +216,7 @@ def test_device_time_is_by_cell_and_in_all():
 def test_charged_time_is_said_to_be_an_estimate_where_a_part_of_the_device_was_not_recorded():
     frame = runs(("resnet18", 64, 40.0, 4.0), ("resnet18", 64, 28.0, 2.0), ("resnet50", 64, 60.0, 1.0))
     without = "without setting up (capture and compilation), which is not timed"
-    told = f"an estimate for 2 that shared the device with no record of their part, and {without}"
+    told = f"divided by price among 2 that shared the device with no record of their part, and {without}"
     assert cost.charged_in_words(frame) == told
     assert cost.charged_in_words(frame.assign(device_share=[0.25, np.nan, np.nan])) == told.replace("2", "1")
     assert cost.charged_in_words(frame.assign(device_share=[0.25, 0.5, 1.0])) == without

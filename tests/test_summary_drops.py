@@ -31,3 +31,9 @@ def test_runs_that_ended_at_chance_are_named_too():
 def test_a_number_is_followed_by_how_many_of_its_runs_dropped():
     assert drops.in_brackets(0, 2) == ""
     assert drops.in_brackets(1, 2) == " (1 of 2 runs dropped late, which may make the difference)"
+
+
+def test_runs_that_diverged_are_named_too():
+    ds = joined([made_run(STEADY), made_run((0.1,) * 10, lr=0.3, seed=3, diverged=True)])
+    assert drops.in_words(ds).endswith(" 1 run diverged: what counts is the last epoch.")
+    assert drops.table(ds)[["rate", "seed", "what it did"]].to_numpy().tolist() == [["0.3", 3, "diverged"]]

@@ -5,7 +5,7 @@ Each experiment's figures are a module here; what they share is in ``style``. Al
 
 from dolb.figures.batch_size import (
     accuracy_by_batch_size,
-    accuracy_by_cost,
+    accuracy_by_progress,
     accuracy_by_share,
     accuracy_by_workers,
     batch_size_study,
@@ -13,7 +13,7 @@ from dolb.figures.batch_size import (
     suddenness_by_rate,
 )
 from dolb.figures.benchmarks import engine_speed, step_speed
-from dolb.figures.cost import recommendation, seconds_by_batch_size
+from dolb.figures.cost import MANY_RUNS, recommendation, seconds_by_batch_size
 from dolb.figures.fidelity import paths
 from dolb.figures.filtered import accuracy_by_decay, accuracy_by_set, best_by_set, gains
 from dolb.figures.landscape import curvature_by_set, curvature_ratios, loss_surfaces
@@ -42,11 +42,12 @@ from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
 
 __all__ = [
     "COLOURS",
+    "MANY_RUNS",
     "REPORTED",
     "ablation",
     "accuracy_by_batch_size",
-    "accuracy_by_cost",
     "accuracy_by_decay",
+    "accuracy_by_progress",
     "accuracy_by_set",
     "accuracy_by_share",
     "accuracy_by_workers",

@@ -44,9 +44,9 @@ def accuracy_by_batch_size(
 ) -> alt.FacetChart:
     """Draw accuracy against batch size, with intervals: a panel per network and a line per rate, or the other way.
 
-    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, diverged, late_drops, which put a ring around
-    a point; ``panel`` is ``arch`` or ``lr``; ``reported`` the paper's own numbers as arch, batch_size, accuracy, what,
-    for panels of networks; ``said`` what it says in words.
+    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, diverged, which make a cross of a point, and
+    late_drops, which put a ring around it; ``panel`` is ``arch`` or ``lr``; ``reported`` the paper's own numbers as
+    arch, batch_size, accuracy, what, for panels of networks; ``said`` what it says in words.
     """
     if panel not in ("arch", "lr"):
         raise ValueError(f"panel {panel!r} is not known; accepted: arch, lr")
@@ -76,7 +76,12 @@ def accuracy_by_batch_size(
     layers = [
         ours.mark_line(strokeWidth=2).encode(y=y).add_params(selection),
         ours.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        ours.mark_point(filled=True, size=45).encode(y=y, tooltip=accuracy_tooltip()),
+        ours.transform_filter("datum.diverged === 0")
+        .mark_point(filled=True, size=45)
+        .encode(y=y, tooltip=accuracy_tooltip()),
+        ours.transform_filter("datum.diverged > 0")
+        .mark_point(shape="cross", angle=45, size=110)
+        .encode(y=y, tooltip=accuracy_tooltip()),
         # The ring lies over the point, so it has to answer the pointer as well.
         ours.transform_filter("datum.late_drops > 0")
         .mark_point(size=170, filled=False)
@@ -180,35 +185,50 @@ def batch_size_study(
     return join(curves, optima, spacing=30, title=title).resolve_scale(color="independent", opacity="independent")
 
 
-def accuracy_by_cost(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
-    """Draw the accuracy of whole runs against their updates and device time: a line per rate, a point per batch size.
+def accuracy_by_progress(table: pd.DataFrame, title: str = "") -> alt.HConcatChart:
+    """Draw the accuracy of runs as they go on, against updates made and device time spent: a line per batch size.
 
-    ``cells`` has arch, lr, batch_size, accuracy, updates, run_seconds. One network is drawn at a time, the one
-    chosen under the chart. The network's smallest and largest batch sizes are written beside their points.
+    ``table`` has arch, lr, batch_size, epoch, accuracy, n, updates, seconds and ``last``, which marks the end of a run.
+    One network at one rate is drawn at a time, chosen under the chart.
     """
-    archs = by_depth(cells["arch"])
-    selection = alt.selection_point(fields=["lr"], bind="legend")
-    network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
-    sizes = cells.groupby("arch")["batch_size"]
-    ends = {"smallest": sizes.transform("min"), "largest": sizes.transform("max")}
-    table = cells.assign(**{name: cells["batch_size"] == size for name, size in ends.items()})
-    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    base = alt.Chart(table).transform_filter("datum.arch === network").encode(
-        y=y, color=rate_colour(cells["lr"]), order="batch_size:Q", opacity=picked(selection)
+    named = table.assign(curve=table["arch"] + ", rate " + table["lr"].map("{:g}".format))
+    curves = [curve for arch in by_depth(table["arch"]) for curve in _in_order(named[named["arch"] == arch])]
+    first = curves[len(set(named.loc[named["arch"] == by_depth(table["arch"])[0], "curve"])) // 2]
+    chosen = alt.param(name="curve", value=first, bind=alt.binding_select(options=curves, name="network and rate "))
+    sizes = sorted(table["batch_size"].unique().tolist())
+    size = alt.selection_point(fields=["batch_size"], bind="legend")
+    base = alt.Chart(named.drop(columns=["arch", "lr"])).transform_filter("datum.curve === curve").encode(
+        y=alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False),
+        color=alt.Color("batch_size:O", title="batch size (click)", sort=sizes).scale(scheme="viridis", reverse=True),
+        opacity=picked(size),
+        order="epoch:Q",
     )  # fmt: skip
-    size = alt.Text("batch_size:Q", format=",")
+    tooltip = [
+        alt.Tooltip("curve:N", title="network"),
+        alt.Tooltip("batch_size:Q", title="batch size", format=","),
+        alt.Tooltip("epoch:Q", title="after epoch"),
+        alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
+        alt.Tooltip("updates:Q", title="updates so far", format=",.0f"),
+        alt.Tooltip("seconds:Q", title="device seconds so far", format=",.2f"),
+        alt.Tooltip("n:Q", title="seeds"),
+    ]
     panels: list[Panel] = []
-    for column, label in (("updates", "updates in the run"), ("run_seconds", "device seconds of the run")):
-        x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False, padding=40).axis(format="~s", grid=False)
-        lines = base.mark_line(strokeWidth=2).encode(x=x)
-        points = base.mark_point(filled=True, size=55).encode(x=x, tooltip=accuracy_tooltip("run_seconds"))
-        before = base.transform_filter("datum.largest").mark_text(fontSize=9, align="right", dx=-7)
-        after = base.transform_filter("datum.smallest").mark_text(fontSize=9, align="left", dx=7)
-        words = [text.encode(x=x, text=size) for text in (before, after)]
+    for column, label in (("updates", "updates so far"), ("seconds", "device seconds so far")):
+        x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False).axis(format="~s", grid=False, tickCount=5)
+        lines = base.mark_line(strokeWidth=1.5).encode(x=x)
+        points = base.mark_point(filled=True).encode(
+            x=x, tooltip=tooltip, size=alt.condition("datum.last", alt.value(60), alt.value(12))
+        )
         # One selection and one choice, which both panels follow.
-        first = lines if panels else lines.add_params(selection, network)
-        panels.append(alt.layer(first, points, *words).properties(width=236, height=280))
+        panels.append(
+            alt.layer(lines if panels else lines.add_params(size, chosen), points).properties(width=236, height=300)
+        )
     return alt.hconcat(*panels, title=titled(title))
+
+
+def _in_order(table: pd.DataFrame) -> list[str]:
+    """Return the curves of one network, from the lowest rate to the highest."""
+    return table.sort_values("lr")["curve"].drop_duplicates().tolist()
 
 
 def accuracy_by_share(cells: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:

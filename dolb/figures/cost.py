@@ -21,22 +21,28 @@ from dolb.figures.style import (
 )
 
 ANY = "any"
+ALONE, MANY_RUNS = "one run alone", "many runs, by its part"
 STATES = ["recommended", "best for its time", "within the limit", "over the limit"]
 
 
 def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0) -> Panel:
     """Draw accuracy against device time, and mark the batch size to take; everything is computed in the reader's page.
 
-    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, run_seconds, priced_by. Under the chart the
-    reader chooses a network, a rate or any, and a time limit: a slider that goes, on a logarithmic scale, from the
-    network's fastest run to its slowest. Recommended is the highest accuracy within the limit, and a second line names
+    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, run_seconds, alone_seconds, priced_by. Under
+    the chart the reader chooses whether a run has the device alone or shares it with many, a network, a rate or any,
+    and a time limit: a slider that goes, on a logarithmic scale, from the network's fastest run to its slowest.
+    Recommended is the highest accuracy within the limit, and a second line names
     the fastest cell whose interval reaches it, if that is another one; best for its time is a cell that no faster one
     equals. A recommended accuracy of ``at_chance`` or less is said to be near chance, and a rate at which the network
     was not run is said not to have been.
     """
     archs, rates = by_depth(cells["arch"]), sorted(cells["lr"].unique())
     of_network = cells.groupby("arch")["lr"].unique().map(lambda own: ", ".join(f"{rate:g}" for rate in sorted(own)))
-    cells = cells.assign(rates=cells["arch"].map(of_network))
+    # Of another name than what is computed from it: Vega computes in place, and again at every change.
+    cells = cells.assign(rates=cells["arch"].map(of_network)).rename(columns={"run_seconds": "shared_seconds"})
+    mode = alt.param(
+        name="mode", value=ALONE, bind=alt.binding_select(options=[ALONE, MANY_RUNS], name="the device has ")
+    )
     network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
     rate = alt.param(name="rate", value=ANY, bind=alt.binding_select(options=[ANY, *rates], name="learning rate "))
     slider = alt.binding_range(
@@ -47,6 +53,8 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     asked = (
         alt.Chart(cells)
         .transform_filter("datum.arch === network")
+        .transform_calculate(run_seconds=f"mode === '{ALONE}' ? datum.alone_seconds : datum.shared_seconds")
+        .transform_filter("isValid(datum.run_seconds)")
         .transform_joinaggregate(fastest="min(run_seconds)", slowest="max(run_seconds)")
         .transform_filter(f"rate === '{ANY}' || datum.lr === rate")
         .transform_calculate(limit_seconds="datum.fastest * pow(datum.slowest / datum.fastest, limit / 100)")
@@ -64,7 +72,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
             f"datum.accuracy === datum.so_far ? '{STATES[1]}' : '{STATES[2]}'"
         )
     )
-    x = alt.X("run_seconds:Q", title="device seconds of one run").scale(type="log", nice=False, padding=24).axis(
+    x = alt.X("run_seconds:Q", title="seconds of one run").scale(type="log", nice=False, padding=24).axis(
         format="~s", grid=False
     )  # fmt: skip
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
@@ -78,7 +86,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     tooltip = [*accuracy_tooltip("run_seconds"), alt.Tooltip("priced_by:N", title="priced by")]
     chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'")
     cell = "format(datum.batch_size, ',') + ' at rate ' + datum.lr + ': ' + format(datum.accuracy, '.1%')"
-    time = "' in ' + format(datum.run_seconds, '.1f') + ' s'"
+    time = f"' in ' + format(datum.run_seconds, '.1f') + ' s' + (mode === '{ALONE}' ? ' alone' : ' of the device')"
     interval = "' (' + format(datum.low, '.1%') + ' to ' + format(datum.high, '.1%') + ')'"
     sentence = f"'Batch ' + {cell} + {time} + (datum.accuracy <= {at_chance} ? ', near chance' : '')"
     as_good = (  # the recommended cell is among these, and the first of them unless another is faster
@@ -104,7 +112,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     return alt.layer(
         asked.mark_point(filled=True)
         .encode(x=x, y=y, color=colour, size=size, opacity=picked(state), tooltip=tooltip)
-        .add_params(state, network, rate, limit),
+        .add_params(state, network, rate, mode, limit),
         one.mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(x="limit_seconds:Q"),
         one.transform_calculate(words="'limit ' + format(datum.limit_seconds, '.1f') + ' s'")
         .mark_text(align="left", dx=5, color=REPORTED)

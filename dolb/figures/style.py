@@ -71,8 +71,9 @@ def titled(title: str, said: Sequence[str] = (), width: int = 110) -> alt.Title 
     return alt.Title(lines, anchor="start", offset=12, **quiet) if lines else ""
 
 
-def accuracy_tooltip(seconds: str = "device_seconds") -> list[alt.Tooltip]:
-    """Return what the hover over a cell says; its time is that of its runs, or another column."""
+def accuracy_tooltip(seconds: str | None = None) -> list[alt.Tooltip]:
+    """Return what the hover over a cell says; its time, too, if a column has it."""
+    time = [alt.Tooltip(f"{seconds}:Q", title="device seconds", format=",.1f")] if seconds else []
     return [
         alt.Tooltip("arch:N", title="network"),
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
@@ -83,7 +84,7 @@ def accuracy_tooltip(seconds: str = "device_seconds") -> list[alt.Tooltip]:
         alt.Tooltip("interval:N", title="95% interval"),
         alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("updates:Q", title="updates", format=","),
-        alt.Tooltip(f"{seconds}:Q", title="device seconds", format=",.1f"),
+        *time,
         alt.Tooltip("diverged:Q", title="diverged"),
         alt.Tooltip("late_drops:Q", title="dropped late"),
     ]

@@ -20,7 +20,7 @@ WORKERS = 8
 class _Curves:
     """What is run of one network: its rates, its batch sizes, and its seeds where the batch is distributed.
 
-    Cells whose interval over the usual seeds is the widest have more of them.
+    Of the network with several seeds, the cells whose interval over these is the widest have more of them.
     """
 
     lrs: tuple[float, ...]

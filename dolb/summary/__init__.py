@@ -14,7 +14,7 @@ import xarray as xr
 from scipy import stats
 
 from dolb import results
-from dolb.summary.spread import between_seeds
+from dolb.summary.spread import between_seeds, jitter
 
 LAST_EPOCHS = 5
 LATE_EPOCHS = 10  # the last epochs, in which a run that drops has little time to recover
@@ -66,6 +66,7 @@ def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
     window = np.where(frame["diverged"], 1, last)
     frame["accuracy"] = [float(row[-width:].mean()) for row, width in zip(rows, window, strict=True)]
     frame["late_drop"] = [_drops_late(row) for row in rows]
+    frame["jitter"] = np.where(frame["diverged"], 0.0, [jitter(row, last) for row in rows])
     frame["epochs_done"] = [len(row) for row in rows]  # fewer than its epochs where it diverged
     frame["device_seconds"] = results.device_seconds(ds).to_numpy()
     # The rest of the data is a batch of its own, unless it is one example, which joins the last.

@@ -57,7 +57,8 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
     ``smallest`` to ``largest`` spans 95% of the draws' best sizes. Where that reaches the first or last size that was
     run it is open: ``open_below``, ``open_above``; a size beyond may do as well or better. ``rise`` and ``fall`` are
     what is lost at the ends of the curve against the best; ``rises`` and ``falls`` say whether the interval of that
-    loss lies above zero. ``dropped`` are the batch sizes at which a run dropped late.
+    loss lies above zero. ``dropped`` are the batch sizes at which a run dropped late: what it would have reached is not
+    known, so such a size next to the interval is in it.
     """
     columns = [*CELL, "smallest", "largest", "open_below", "open_above", "accuracy", "rise", "fall", "rises", "falls"]
     columns += ["measured_from", "measured_to", "points", "fewest_seeds", "most_seeds", "dropped"]
@@ -67,6 +68,9 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
         best = int(accuracy.argmax())
         ends = summary.size_interval(sizes[draws.argmax(axis=1)])
         smallest, largest = min(*ends, int(sizes[best])), max(*ends, int(sizes[best]))
+        dropped = curve.loc[curve["late_drops"] > 0, "batch_size"].tolist()
+        smallest = _beyond_drops(sizes[::-1], smallest, dropped)
+        largest = _beyond_drops(sizes, largest, dropped)
         lost = [summary.interval(draws[:, best] - draws[:, end])[0] for end in (0, -1)]
         rows.append(
             {
@@ -86,10 +90,19 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
                 "points": len(sizes),
                 "fewest_seeds": int(curve["n"].min()),
                 "most_seeds": int(curve["n"].max()),
-                "dropped": curve.loc[curve["late_drops"] > 0, "batch_size"].tolist(),
+                "dropped": dropped,
             }
         )
     return pd.DataFrame(rows, columns=columns)
+
+
+def _beyond_drops(sizes: np.ndarray, end: int, dropped: Sequence[int]) -> int:
+    """Return the end of an interval, moved on along the sizes past those at which a run dropped late."""
+    for size in sizes[list(sizes).index(end) + 1 :]:
+        if size not in dropped:
+            break
+        end = int(size)
+    return end
 
 
 def interval_in_words(row: Any) -> str:

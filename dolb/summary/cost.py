@@ -38,6 +38,19 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame, speeds: pd.DataFrame | None 
     return cells.merge(_prices(runs, speeds), on=list(SIZE))
 
 
+def with_alone(cells: pd.DataFrame, runs: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
+    """Return cells of `priced` with ``alone_seconds``, the time of a run that has the device to itself.
+
+    ``speeds`` are those of one run (`engine_speeds`), and nothing is known beyond them; without any, as on a CPU, where
+    a run has its core to itself, it is ``run_seconds``.
+    """
+    if speeds.empty:
+        return cells.assign(alone_seconds=cells["run_seconds"])
+    prices = _prices(runs, speeds)
+    prices = prices[prices["priced_by"] == BENCHMARK].rename(columns={"run_seconds": "alone_seconds"})
+    return cells.merge(prices.drop(columns="priced_by"), on=list(SIZE), how="left")
+
+
 def unevenness(runs: pd.DataFrame) -> float:
     """Return by how much the device times of one network and batch size differ, at most, as a share of their median."""
     seconds = _whole(runs).groupby([runs[name] for name in SIZE])
@@ -111,12 +124,13 @@ def _prices(runs: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
     return prices
 
 
-def pareto(cells: pd.DataFrame) -> pd.DataFrame:
+def pareto(cells: pd.DataFrame, price: str = "run_seconds") -> pd.DataFrame:
     """Return the cells of `priced` that are best for their time: no other of the network is as cheap and as accurate.
 
     By network and price; the last row within a time limit is the one to take.
     """
-    ordered = cells.sort_values(["arch", "run_seconds", "accuracy"], ascending=[True, True, False])
+    cells = cells[cells[price].notna()]
+    ordered = cells.sort_values(["arch", price, "accuracy"], ascending=[True, True, False])
     so_far = ordered.groupby("arch")["accuracy"].cummax()
     before = so_far.groupby(ordered["arch"]).shift()
     best = ordered[~(ordered["accuracy"] <= before)]
@@ -134,12 +148,14 @@ def device_time(
     ``known`` are the runs by which they are priced, if there are more than those made.
 
     The last, ``seconds``, is what the runs were charged: their parts of the device, which sum up to the time it was
-    busy.
+    busy. Of runs that shared it with no record of their part only the sum is known, and they have parts by their price.
 
     With ``eager``, the speeds of a plain eager loop on the same device, also what the same training would have taken
     at that speed, evaluation left out: ``eager_seconds`` of all runs, with the epochs that each did, and
     ``eager_run_seconds`` of one that does all. Where the speeds do not reach a size, both are nan.
     """
+    prices = _prices(runs if known is None else known, speeds)
+    runs = runs.assign(device_seconds=_charged(runs, prices))
     examples = runs["training_examples"]
     runs = runs.assign(images=runs["epochs_done"] * examples, images_of_one=runs["epochs"] * examples)
     table = runs.groupby(list(SIZE), as_index=False, sort=True).agg(
@@ -149,10 +165,25 @@ def device_time(
         images_of_one=("images_of_one", "median"),
     )
     # Left: what has no price was paid for all the same.
-    table = table.merge(_prices(runs if known is None else known, speeds), on=list(SIZE), how="left")
+    table = table.merge(prices, on=list(SIZE), how="left")
     speed = _speeds(eager, table["arch"], table["batch_size"])
     eager_time = {"eager_seconds": table["images"] / speed, "eager_run_seconds": table["images_of_one"] / speed}
     return table.drop(columns=["images", "images_of_one"]).assign(**eager_time)
+
+
+def _charged(runs: pd.DataFrame, prices: pd.DataFrame) -> pd.Series:
+    """Return the device seconds of each run; where its part was not recorded, by its price, with the same sum."""
+    price = runs[list(SIZE)].merge(prices, on=list(SIZE), how="left")["run_seconds"].set_axis(runs.index)
+    price = price * runs["epochs_done"] / runs["epochs"]
+    estimated = _share_unknown(runs) & price.notna()
+    seconds = runs["device_seconds"].astype(float)
+    scale = seconds[estimated].sum() / price[estimated].sum() if estimated.any() else 1.0
+    return seconds.where(~estimated, price * scale)
+
+
+def _share_unknown(runs: pd.DataFrame) -> pd.Series:
+    """Return which runs shared the device with no record of their part."""
+    return (runs["concurrent_runs"] > 1) & (runs["device_share"].isna() if "device_share" in runs else True)
 
 
 def in_all(times: pd.DataFrame) -> dict[str, float]:
@@ -169,9 +200,8 @@ def in_all(times: pd.DataFrame) -> dict[str, float]:
 
 def charged_in_words(runs: pd.DataFrame) -> str:
     """Say in a clause what the charged time of runs, rows of ``summary.final_accuracy``, leaves out or estimates."""
-    shared = runs["concurrent_runs"] > 1
-    unknown = shared & (runs["device_share"].isna() if "device_share" in runs else True)
-    estimated = f"an estimate for {unknown.sum():,} that shared the device with no record of their part, and "
+    unknown = _share_unknown(runs)
+    estimated = f"divided by price among {unknown.sum():,} that shared the device with no record of their part, and "
     return f"{estimated if unknown.any() else ''}without setting up (capture and compilation), which is not timed"
 
 
@@ -191,12 +221,13 @@ def eager_in_words(total: Mapping[str, float]) -> str:
 
 
 def in_words(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return cells of `priced` as a table for readers, a row per cell, with the network as its index."""
+    """Return cells of `with_alone` as a table for readers, a row per cell, with the network as its index."""
     return (
         pd.DataFrame(
             {
                 "network": cells["arch"],
-                "device seconds": cells["run_seconds"].map("{:,.1f}".format),
+                "seconds alone": cells["alone_seconds"].map("{:,.1f}".format),
+                "device seconds among many": cells["run_seconds"].map("{:,.1f}".format),
                 "batch size": cells["batch_size"].map("{:,}".format),
                 "learning rate": cells["lr"].map("{:g}".format),
                 "test accuracy": cells["accuracy"].map("{:.1%}".format),
@@ -213,15 +244,17 @@ def eager_speeds(benchmarks: xr.Dataset, device: str, program: str = EAGER) -> p
     return rows[rows["program"] == program].groupby(list(SIZE))["images_per_second"].median().reset_index()
 
 
-def engine_speeds(benchmarks: xr.Dataset, device: str) -> pd.DataFrame:
+def engine_speeds(benchmarks: xr.Dataset, device: str, alone: bool = False) -> pd.DataFrame:
     """Return images per second of the engine on one device, all runs of a pack together, median; maybe no rows.
 
-    Where it was timed with several numbers of runs at once, the largest is taken: that is the full pack. All were timed
-    in bfloat16, which is what the studies train in.
+    Where it was timed with several numbers of runs at once, the largest is taken: that is the full pack; or with
+    ``alone`` one run. All were timed in bfloat16, which is what the studies train in.
     """
     rows = _timed_on(benchmarks, device)
     packs = rows[rows["program"].str.startswith(ENGINE)].groupby([*SIZE, "runs_at_once"], sort=True)
-    fullest = packs["images_per_second"].median().reset_index().drop_duplicates(list(SIZE), keep="last")
+    timed = packs["images_per_second"].median().reset_index()
+    timed = timed[timed["runs_at_once"] == 1] if alone else timed
+    fullest = timed.drop_duplicates(list(SIZE), keep="last")
     return fullest.drop(columns="runs_at_once").reset_index(drop=True)
 
 

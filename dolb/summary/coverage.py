@@ -32,9 +32,19 @@ def one_seed_in_words(runs: pd.DataFrame) -> str:
         )
         held = (
             "Intervals take the noise between seeds from the nearest cells that have several, in rate and batch size, "
-            f"of {listed(by_depth(cells.loc[cells['n'] > 1, 'arch']))} (standard deviations from {least} to {most}),"
+            f"of {listed(by_depth(cells.loc[cells['n'] > 1, 'arch']))}, or from a run's own last epochs where these "
+            f"differ by more (standard deviations from {least} to {most}),"
         )
     return f"{held} where there is one seed: {listed(told)}."
+
+
+def rate_in_words(best: pd.Series, cells: pd.DataFrame) -> str:
+    """Say the rate of the best cell of a network and batch size, and whether it is an end of those that were run."""
+    rates = cells.loc[(cells["arch"] == best["arch"]) & (cells["batch_size"] == best["batch_size"]), "lr"]
+    if best["lr"] not in (rates.min(), rates.max()) or rates.min() == rates.max():
+        return f"{best['lr']:g}"
+    end, beyond = ("lowest", "lower") if best["lr"] == rates.min() else ("highest", "higher")
+    return f"{best['lr']:g} (the {end} that was run; a {beyond} one may do better)"
 
 
 def lacking_in_words(asked: Iterable[Any], ds: xr.Dataset) -> str:

@@ -1,4 +1,4 @@
-"""Which runs dropped late or ended at chance, in words: that says as much of one accident as of the setting."""
+"""Which runs dropped late, ended at chance or diverged: that says as much of one accident as of the setting."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ def in_words(ds: xr.Dataset) -> str:
         else f"No run dropped late, which would be that {rule}."
     )
     near = f"ended near chance, at {summary.AT_CHANCE:.0%} or less, without having diverged"
-    return f"{told} {lost} {'more ' if count else ''}{near}." if lost else told
+    told = f"{told} {lost} {'more ' if count else ''}{near}." if lost else told
+    gone = int(frame["diverged"].sum())
+    runs = "1 run" if gone == 1 else f"{gone} runs"
+    return f"{told} {runs} diverged: what counts is the last epoch." if gone else told
 
 
 def table(ds: xr.Dataset) -> pd.DataFrame:
-    """Return a table for readers of the runs that dropped late and those that ended at chance, the shallow first."""
+    """Return a table for readers of the runs that dropped late, ended at chance or diverged, the shallow first."""
     frame = summary.final_accuracy(ds)
-    frame = frame.assign(what=np.where(frame["late_drop"], "dropped late", "near chance"))
-    rows = frame[frame["late_drop"] | _at_chance(frame)]
+    gone = frame["diverged"].astype(bool)
+    what = np.where(gone, "diverged", np.where(frame["late_drop"], "dropped late", "near chance"))
+    rows = frame.assign(what=what)[gone | frame["late_drop"] | _at_chance(frame)]
     rows = rows.sort_values(["arch", "what", "lr", "batch_size", "bn_workers", "seed"])
     rows = rows.sort_values("arch", key=lambda names: names.str.len(), kind="stable")
     shown = {

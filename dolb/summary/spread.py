@@ -2,6 +2,8 @@
 
 Two seeds tell next to nothing of their spread, and one nothing at all; cells of like rate and batch size tell more. The
 rate matters most: at one batch size, runs at a rate near the largest that trains differ many times as much as others.
+Those are mostly cells of another network, so a run's own last epochs have a say too: another seed differs by no less
+than these differ among themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
 
     A group that has `ENOUGH` degrees of its own is left alone. To any other the nearest groups are added, all that are
     equally near at once, until there are enough: variances are pooled by their degrees. Nearness is in batch size and
-    rate, of whatever network.
+    rate, of whatever network. With a column ``jitter``, `jitter` of each run, the deviation of such a group is not less
+    than its own runs' is.
     """
     groups = frame.groupby(list(by), sort=True)
     # Runs that diverged are at chance, all alike, which says nothing of others.
@@ -36,6 +39,10 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
     squares = degrees * groups["accuracy"].var(ddof=1).fillna(0.0).to_numpy()
     size, rate = (np.log2(groups[name].first().to_numpy(dtype=float)) for name in ("batch_size", "lr"))
     rate *= RATE / np.log2(10**0.5)
+    least = np.zeros(len(degrees))
+    if "jitter" in frame:
+        squared = frame.assign(jitter=frame["jitter"] ** 2).groupby(list(by), sort=True)["jitter"].mean()
+        least = np.sqrt(squared.to_numpy(dtype=np.float64))
     found = []
     for own in range(len(degrees)):
         away = np.round(np.abs(size - size[own]) + np.abs(rate - rate[own]), 6)
@@ -46,5 +53,17 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
                 break
             there = away == distance
             free, within = free + degrees[there].sum(), within + squares[there].sum()
-        found.append(Noise(float((within / free) ** 0.5) if free else 0.0, int(free)))
+        deviation = float((within / free) ** 0.5) if free else 0.0
+        if free and degrees[own] < ENOUGH:
+            deviation = max(deviation, float(least[own]))
+        found.append(Noise(deviation, int(free)))
     return found
+
+
+def jitter(accuracy: np.ndarray, averaged: int) -> float:
+    """Return by how much the mean of a run's last epochs differs by chance, as its epochs differ from one another.
+
+    The deviation of an epoch is taken from differences of neighbours among twice as many, which a trend hardly moves.
+    """
+    steps = np.diff(accuracy[-2 * averaged :])
+    return float(np.sqrt(np.mean(np.square(steps)) / 2 / averaged)) if len(steps) else 0.0

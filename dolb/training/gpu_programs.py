@@ -72,6 +72,8 @@ def training_step(
     if engine_only and (plain_only or compiled or loader):
         raise ValueError("engine_only leaves out every other program; plain_only, compiled and loader must be False")
     config = RunConfig(arch=arch, data=data.name, batch_size=batch_size, lr=1e-3, precision="bf16", epochs=1000)
+    if not plain_only:  # the engine turns it on, and so it has to be before other programs choose or capture kernels
+        torch.backends.cudnn.deterministic = True
     train, test = engine.on_device(data, device)
     programs: dict[str, Program] = {} if engine_only else {EAGER: _resident_loop(config, train)}
     if loader:
