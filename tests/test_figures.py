@@ -196,9 +196,7 @@ def test_the_fastest_point_whose_interval_reaches_the_recommended_accuracy_is_sa
     chart = figures.recommendation(table, at_chance=0.61)
     first, second = recommended(chart, limit=100).splitlines()
     assert first == "Batch 256 at rate 0.1: 80.0% in 4.0 s alone"
-    assert (
-        second == "Not told apart from it, and faster: batch 1,024 at rate 0.01: 76.0% (70.5% to 81.5%) in 2.0 s alone"
-    )
+    assert second == "Not told apart, and faster: batch 1,024 at rate 0.01: 76.0% (70.5% to 81.5%) in 2.0 s alone"
     # At this limit the faster one is the best itself, and at the lowest nothing is faster.
     assert recommended(chart, limit=30) == "Batch 1,024 at rate 0.01: 76.0% in 2.0 s alone"
     assert recommended(chart, limit=0) == "Batch 4,096 at rate 0.1: 60.0% in 1.0 s alone, near chance"

@@ -197,9 +197,12 @@ def accuracy_by_progress(table: pd.DataFrame, title: str = "") -> alt.HConcatCha
     chosen = alt.param(name="curve", value=first, bind=alt.binding_select(options=curves, name="network and rate "))
     sizes = sorted(table["batch_size"].unique().tolist())
     size = alt.selection_point(fields=["batch_size"], bind="legend")
+    legend = alt.Legend(orient="bottom", direction="horizontal", titleOrient="left", columns=6)
     base = alt.Chart(named.drop(columns=["arch", "lr"])).transform_filter("datum.curve === curve").encode(
         y=alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False),
-        color=alt.Color("batch_size:O", title="batch size (click)", sort=sizes).scale(scheme="viridis", reverse=True),
+        color=alt.Color("batch_size:O", title="batch size (click)", sort=sizes, legend=legend).scale(
+            scheme="viridis", reverse=True
+        ),
         opacity=picked(size),
         order="epoch:Q",
     )  # fmt: skip

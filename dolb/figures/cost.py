@@ -96,7 +96,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
             sort=[alt.SortField("run_seconds"), alt.SortField("accuracy", order="descending")],
         )
         .transform_filter("datum.place === 1 && datum.accuracy < datum.best")
-        .transform_calculate(words=f"'Not told apart from it, and faster: batch ' + {cell} + {interval} + {time}")
+        .transform_calculate(words=f"'Not told apart, and faster: batch ' + {cell} + {interval} + {time}")
     )
     one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", best="max(best)")
     lacking = (
