@@ -161,7 +161,7 @@ def recommended(chart, **choices):
         if param["name"] in choices:
             param["value"] = choices[param["name"]]
     found = re.findall(
-        r">((?:Batch|No batch size|resnet\d+ was|Not told apart) [^<]+)<", vl_convert.vegalite_to_svg(spec)
+        r">((?:Batch|No batch size|resnet\d+ was|Not told apart),? [^<]+)<", vl_convert.vegalite_to_svg(spec)
     )
     return "\n".join(found)
 
