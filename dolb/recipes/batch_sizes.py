@@ -20,7 +20,7 @@ WORKERS = 8
 class _Curves:
     """What is run of one network: its rates, its batch sizes, and its seeds where the batch is distributed.
 
-    Of the network with several seeds, the cells whose interval over these is the widest have more of them.
+    Cells whose interval over the usual seeds is the widest have more of them, and so have some that dropped late.
     """
 
     lrs: tuple[float, ...]
@@ -34,18 +34,24 @@ class _Curves:
         return self.more_seeds.get((lr, batch_size), usual)
 
 
-_MORE_SEEDS = {
-    **{(0.1, size): range(8) for size in (8192, 16384, 20480)},
-    **{(0.3, size): range(6) for size in (8192, 16384)},
+_MORE_SEEDS: dict[str, dict[tuple[float, int], range]] = {
+    "resnet18": {
+        **{(0.1, size): range(8) for size in (8192, 16384, 20480)},
+        **{(0.3, size): range(6) for size in (8192, 16384)},
+    },
+    "resnet34": {(0.1, size): range(2) for size in (16384, 20480)},
+    "resnet50": {(lr, size): range(2) for lr in (0.1, 0.3) for size in (16384, 20480)} | {(0.3, 8192): range(2)},
+    "resnet101": {(lr, size): range(2) for lr, size in ((0.01, 128), (0.03, 128), (0.1, 16384), (0.1, 20480))},
+    "resnet152": {(lr, size): range(2) for lr, size in ((0.03, 256), (0.1, 512), (0.1, 16384), (0.1, 20480))},
 }
 # In the order in which a sweep makes them. The deepest start at a larger batch: there a run takes longest.
 _NETWORKS = {
     "paper": {
-        "resnet18": _Curves(RATES, BATCH_SIZES, (0, 1), _MORE_SEEDS),
-        "resnet50": _Curves(RATES, BATCH_SIZES),
-        "resnet152": _Curves(RATES[1:-1], BATCH_SIZES[3:]),
-        "resnet34": _Curves(RATES[1:-1], BATCH_SIZES),
-        "resnet101": _Curves(RATES[1:-1], BATCH_SIZES[3:]),
+        "resnet18": _Curves(RATES, BATCH_SIZES, (0, 1), _MORE_SEEDS["resnet18"]),
+        "resnet50": _Curves(RATES, BATCH_SIZES, more_seeds=_MORE_SEEDS["resnet50"]),
+        "resnet152": _Curves(RATES[1:-1], BATCH_SIZES[3:], more_seeds=_MORE_SEEDS["resnet152"]),
+        "resnet34": _Curves(RATES[1:-1], BATCH_SIZES, more_seeds=_MORE_SEEDS["resnet34"]),
+        "resnet101": _Curves(RATES[1:-1], BATCH_SIZES[3:], more_seeds=_MORE_SEEDS["resnet101"]),
     },
     "demo": {arch: _Curves((0.01, 0.1, 0.5), (16, 64, 256, 1024, 1437)) for arch in ("smallnet-4", "smallnet-8")},
 }
