@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from dolb.claims.claim import Claim, Judge, beyond, outcome
+from dolb.claims.claim import Claim, Judge, beyond, outcome, so_far
 from dolb.summary import landscape as study
 from dolb.summary import smoothness
 
@@ -52,15 +52,15 @@ def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, st
         "one batch size, with full or with random data, each network judged over its own training set or all over full "
         "data: the ratio over networks of one seed, with Student's interval of its logarithm over seeds. It says "
         f"smoother if the interval lies below one, and not if the interval lies above {1 - LEAST:g}, {LEAST:.0%} less, "
-        "and is not all below one; one that holds both is too wide to tell, and so is what lacks of a small and a "
-        "large batch, two seeds each. The claim is replicated if every comparison says smoother, and not replicated "
+        "and is not all below one; one that holds both is too wide to tell. There must be a small and a large batch, "
+        "two seeds each. The claim is replicated if every comparison says smoother, and not replicated "
         "if none does and most say that it is not; this was fixed before the published landscapes were measured. "
         "Comparisons at the same weights do not decide: in them nothing was trained on filtered data, so they do not "
         "say what a filter does to training."
     )
-    every += [None] * (needed - len(every))
-    refuted = True not in every and 2 * every.count(False) > len(every)
-    return "not replicated" if refuted else outcome(*every), " ".join(told), reason
+    refuted = True not in every and 2 * every.count(False) > needed
+    found = "not replicated" if refuted else outcome(*every)
+    return so_far(found, every, needed - len(every)), " ".join(told), reason
 
 
 JUDGES: dict[str, Judge] = {"G16": _smoother}

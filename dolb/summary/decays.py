@@ -27,7 +27,7 @@ def whole(cells: pd.DataFrame) -> pd.DataFrame:
     return cells[count == count.max()]
 
 
-def _at(size: int, cells: pd.DataFrame, grid: Sequence[float], reported: Sequence[Mapping[str, Any]]) -> str:
+def _at(size: int, cells: pd.DataFrame, grid: list[float], reported: Sequence[Mapping[str, Any]]) -> str:
     if len(grid) < 2:
         return f"At batch {size:,} no set was run with two weight decays."
     every = cells.pivot_table(index="set", columns="weight_decay", values="accuracy").reindex(columns=grid)
@@ -41,7 +41,7 @@ def _at(size: int, cells: pd.DataFrame, grid: Sequence[float], reported: Sequenc
     at_edge = int((table.idxmax(axis="columns") == largest).sum())
     if (table.diff(axis="columns").iloc[:, 1:] > 0).all(axis=None):
         on, each = ("one set", "it") if len(table) == 1 else (f"all {len(table)} sets", "each")
-        on = on if len(table) == len(every) else f"{on} that were run with all of them"
+        on = on if len(table) == len(every) else f"{on} run with all of them"
         ends = ", ".join(f"{summary.span(100 * table[decay])}% at {decay:g}" for decay in (smallest, largest))
         told = (
             f"At batch {size:,} accuracy rises with the weight decay on {on} ({ends}), so the best "
