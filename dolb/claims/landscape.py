@@ -36,7 +36,7 @@ def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, st
     # A ratio below one is smoother, so the interval of its logarithm is taken the other way round.
     every = [beyond(-np.log(row["high"]), -np.log(row["low"]), -np.log(1 - LEAST)) for row in table.to_dict("records")]
     others = {name: words for name, words in study.NORMALIZED.items() if name != PRIMARY}
-    told = []
+    told = [smoothness.meaning_in_words(ratios)]
     for reading in _READINGS:
         beside = "; ".join(
             f"{words} {smoothness.tally_in_words(smoothness.compared(ratios, (reading,), name))}"
@@ -46,7 +46,7 @@ def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, st
             f"Each judged over {study.READINGS[reading]}, the {study.NORMALIZED[PRIMARY]} of networks of network "
             f"filtered data is {study.ratios_in_words(table, reading)}. Beside it, in comparisons: {beside}."
         )
-    told += [smoothness.traces_in_words(ratios), smoothness.meaning_in_words(ratios)]
+    told.append(smoothness.traces_in_words(ratios))
     reason = (
         f"The {study.NORMALIZED[PRIMARY]} decides; {', '.join(others.values())} are told beside it. A comparison is at "
         "one batch size, with full or with random data, each network judged over its own training set or all over full "

@@ -86,8 +86,8 @@ def lengths_in_words(ds: xr.Dataset) -> str:
     """Say by what factor the filters' lengths differ between all networks, and between those of one batch size."""
     lengths = ds["weight_norm"].to_series().groupby(ds["batch_size"].to_numpy())
     every = float(ds["weight_norm"].max() / ds["weight_norm"].min())
-    within = "; ".join(f"{one.max() / one.min():.2f} at batch {size:,}" for size, one in lengths)
-    return f"up to {every:.2f} over all networks ({within})"
+    within = " and ".join(f"{one.max() / one.min():.2f} at batch {size:,}" for size, one in lengths)
+    return f"up to {every:.2f} over all networks, but within a batch size by no more than {within}"
 
 
 def weights_table(ds: xr.Dataset) -> pd.DataFrame:
