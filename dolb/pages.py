@@ -16,7 +16,7 @@ _MEANINGS = {
     "not replicated": "our runs show something else",
     "mixed": "our runs show it in part, or under some settings only, or cannot tell",
     "not testable here": "it needs what we do not have, and the reason says what",
-    "not yet measured": "the experiment is not published yet",
+    "not yet measured": "not run yet, or not in full, and nothing that was run settles it",
 }
 
 
@@ -67,7 +67,7 @@ def verdicts(
                 f"| {v.claim.id}, {v.claim.where} | {_sentence(v.claim.statement)} | {_reported(v.claim.reported)} |"
                 for v in waiting
             ]
-            lines += ["", *(f"{v.claim.id} waits: {v.reason}\n" for v in waiting if v.reason)]
+            lines += ["", *(f"{v.claim.id} waits: {f'{v.ours} {v.reason}'.strip()}\n" for v in waiting if v.reason)]
     return "\n".join(lines)
 
 

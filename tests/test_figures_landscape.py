@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import vl_convert
 from made_landscapes import made_study
@@ -56,7 +58,7 @@ def test_ratios_have_a_row_per_measure_and_a_panel_per_batch_size(table):
 def test_surfaces_have_a_panel_per_set_and_batch_size_one_scale_and_contours(ds):
     surfaces = study.surfaces(ds)
     levels = study.levels(surfaces, count=3)
-    drawn = svg(figures.loss_surfaces(surfaces, study.contours(surfaces, levels), "Surfaces"))
+    drawn = svg(figures.loss_surfaces(surfaces, study.contours(surfaces, levels), study.highest(surfaces), "Surfaces"))
     assert all(f">{name}<" in drawn for name in ("full", "network", "random", "batch 256", "batch 6272", "Surfaces"))
     assert all(f">{level:g}<" in drawn for level in levels)
     assert drawn.count('stroke-width="0.9"') > 100  # pieces of contours
@@ -64,4 +66,18 @@ def test_surfaces_have_a_panel_per_set_and_batch_size_one_scale_and_contours(ds)
 
 def test_surfaces_without_contours_can_be_drawn(ds):
     surfaces = study.surfaces(ds)
-    assert svg(figures.loss_surfaces(surfaces, study.contours(surfaces, []))).startswith("<svg")
+    assert svg(figures.loss_surfaces(surfaces, study.contours(surfaces, []), study.highest(surfaces))).startswith(
+        "<svg"
+    )
+
+
+def test_a_wall_of_enormous_losses_leaves_the_colours_to_the_basin(ds):
+    surfaces = study.surfaces(ds)
+    walled = surfaces.assign(loss=surfaces["loss"].where(surfaces["alpha"] < 1, 1e6))
+    plain, beside = (
+        svg(figures.loss_surfaces(table, study.contours(table, []), study.highest(surfaces)))
+        for table in (surfaces, walled)
+    )
+    fills = [set(re.findall(r'fill="(rgb[^"]+)"', drawn)) for drawn in (plain, beside)]
+    assert fills[1] <= fills[0]  # what is not on the wall has the colours that it has without one
+    assert len(fills[1]) > 3

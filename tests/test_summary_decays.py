@@ -8,10 +8,11 @@ from dolb.summary import decays
 from dolb.summary import filtered as study
 
 
-def cells(by_decay):
+def cells(by_decay, at_128=None, subset="full"):
     runs = [
-        made_run((accuracy,) * 5, subset="full", batch_size=256, weight_decay=decay, seed=seed)
-        for decay, accuracy in by_decay.items()
+        made_run((accuracy,) * 5, subset=subset, batch_size=size, weight_decay=decay, seed=seed)
+        for size, row in ((256, by_decay), (128, at_128 or {}))
+        for decay, accuracy in row.items()
         for seed in (0, 1)
     ]
     table = study.cells(joined(runs))
@@ -30,3 +31,18 @@ def test_a_best_decay_inside_the_grid_is_no_edge():
     told = decays.in_words(cells({0.005: 0.81, 0.01: 0.85, 0.0135: 0.83}), [])
     assert told == "At batch 256 0 of 1 sets do best at the largest weight decay, 0.0135."
     assert "no set was run with two weight decays" in decays.in_words(cells({0.005: 0.81}), [])
+
+
+def test_no_edge_is_claimed_where_some_decays_of_the_grid_were_not_run():
+    part = cells({0.005: 0.81, 0.01: 0.85, 0.0135: 0.83}, {0.005: 0.8, 0.01: 0.9})
+    told = decays.in_words(part, [{"set": "full", "batch_size": 128, "accuracy": 0.8}])
+    assert "At batch 128 no set was run with all 3 weight decays yet (full at 0.005 and 0.01)." in told
+    assert "edge" not in told
+    assert "The best are" not in told
+
+
+def test_a_best_cell_is_taken_from_batch_sizes_that_were_run_as_far_as_any():
+    part = cells({0.005: 0.81, 0.01: 0.85, 0.0135: 0.83}, {0.005: 0.8, 0.01: 0.9})
+    assert set(decays.whole(part)["batch_size"]) == {256}
+    both = cells({0.005: 0.81, 0.01: 0.85}, {0.005: 0.8, 0.01: 0.9})
+    assert set(decays.whole(both)["batch_size"]) == {128, 256}

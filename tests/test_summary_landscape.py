@@ -151,8 +151,15 @@ def test_a_level_beyond_the_surface_has_no_contour():
 
 
 def test_levels_lie_within_the_losses_evenly_by_their_logarithm():
-    found = study.levels(pd.DataFrame({"loss": [0.1, 100.0, np.nan, 5.0]}), count=2)
-    assert found == [1.0, 10.0]
+    found = study.levels(pd.DataFrame({"loss": [0.008, 8.0, np.nan, 5.0]}), count=2)
+    assert found == [0.08, 0.8]
+
+
+def test_levels_end_where_colours_do_however_far_a_surface_rises():
+    walled = pd.DataFrame({"loss": [0.1, 680.0]})
+    assert study.highest(walled) == study.HIGHEST
+    assert max(study.levels(walled)) < study.HIGHEST
+    assert study.highest(pd.DataFrame({"loss": [0.1, 4.0]})) == 4.0
 
 
 def test_the_bend_is_what_a_rise_has_beyond_the_slope():

@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import xarray as xr
+
+from dolb.summary import CONFIDENCE
+from dolb.summary.filtered import holm
 
 MARGIN = 0.5  # of a reported effect: less than half of it is no longer that effect
 OUTCOMES = ("replicated", "not replicated", "mixed", "not testable here", "not yet measured")
@@ -66,18 +70,36 @@ def beyond(low: float, high: float, least: float) -> bool | None:
     return True if low > 0 else False if high < least else None
 
 
-def ordered(signs: Sequence[bool | None], refuted: bool, lacking: int = 0) -> str:
+def signs(rows: Sequence[Mapping[Any, Any]]) -> list[bool | None]:
+    """Return whether each of several differences speaks for a claim that all are above zero, against it, or neither.
+
+    For it speaks an interval above zero, as all of them have to. One alone may refute, so one speaks against it only if
+    it is below zero after Holm's correction for how many they are; else some would by chance.
+    """
+    corrected = holm(np.array([row["p"] for row in rows], dtype=float))
+    told = [sign(row["low"], row["high"]) for row in rows]
+    return [None if one is False and p >= 1 - CONFIDENCE else one for one, p in zip(told, corrected, strict=True)]
+
+
+def ordered(holds: Sequence[bool | None], refuted: bool, lacking: int = 0) -> str:
     """Return the outcome of a claim that one thing beats another everywhere, by the sign of each difference.
 
-    A sign is what ``sign`` says of an interval, and ``refuted`` whether a test of all differences together speaks
-    against the claim. Every difference above zero replicates it. That test refutes it, and so does one difference below
-    zero if none is above. While some were not measured, ``lacking`` says how many, it stays open.
+    ``holds`` is of ``signs``, and ``refuted`` whether a test of all differences together speaks against the claim.
+    Every difference above zero replicates it. That test refutes it, and so does one difference below zero if none is
+    above. ``lacking`` says how many were not measured.
     """
-    if lacking:
-        return "mixed"
-    if refuted or (False in signs and True not in signs):
-        return "not replicated"
-    return outcome(*signs)
+    against = refuted or (False in holds and True not in holds)
+    return so_far("not replicated" if against else outcome(*holds), holds, lacking)
+
+
+def so_far(found: str, holds: Sequence[bool | None], lacking: int) -> str:
+    """Return the outcome of a claim in parts of which some are not measured: the one found, if the rest cannot mend it.
+
+    What fails cannot come to hold everywhere, and what holds in part and fails in part stays mixed. What holds wherever
+    it was measured, or cannot be told there, waits for the rest.
+    """
+    settled = not lacking or found == "not replicated" or {True, False} <= set(holds)
+    return found if settled else "not yet measured"
 
 
 def counted(what: str, holds: Sequence[bool | None], lacking: int = 0) -> str:
@@ -86,8 +108,10 @@ def counted(what: str, holds: Sequence[bool | None], lacking: int = 0) -> str:
     ``what`` names the parts, such as batch sizes.
     """
     counts = [(holds.count(True), "for the claim"), (holds.count(False), "against it")]
-    counts += [(holds.count(None), "that cannot tell"), (lacking, "not run in full")]
-    return f"Of {len(holds) + lacking} {what}: {', '.join(f'{count} {words}' for count, words in counts)}."
+    counts += [(holds.count(None), "that cannot tell")]
+    every = len(holds) + lacking
+    of = f"So far {len(holds)} of {every} {what} are run in full" if lacking else f"Of {every} {what}"
+    return f"{of}: {', '.join(f'{count} {words}' for count, words in counts)}."
 
 
 def agrees(reported: float, low: float, high: float, most: float) -> bool | None:

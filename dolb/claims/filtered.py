@@ -16,21 +16,27 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.claims.claim import MARGIN, Claim, Judge, agrees, beyond, counted, ordered, outcome, sign
+from dolb.claims.claim import MARGIN, Claim, Judge, agrees, beyond, counted, ordered, outcome, signs, so_far
 from dolb.summary import filtered as study
 from dolb.summary import span
+from dolb.summary.alike import with_one_spread
 from dolb.summary.coverage import listed
 from dolb.summary.variation import beside_bars, variation
 
 _Row = Mapping[Hashable, Any]
 
-_PAIRED = "A difference is between runs of one seed, with Student's interval over seeds."
+_PAIRED = (
+    "A difference is between runs of one seed, with Student's interval over seeds; their spread is pooled over all "
+    "differences between the same two sets, as few seeds of one tell little of it."
+)
 _RULE = (
-    "It speaks for the claim if its interval lies above zero, against it if below, and cannot tell if it holds zero. "
+    "It speaks for the claim if its interval lies above zero, against it if below, also after Holm's correction for "
+    "the number of differences, and cannot tell otherwise. "
     "All together, each seed by its mean over them, speak against the claim if that interval holds zero, or less, and "
     "not half of what the paper reports. The claim is replicated if every difference speaks for it, and not replicated "
-    "if all together speak against it, or one does and none for it. Anything else is mixed, and so is what was not run "
-    "in full. How large the gain is decides nothing else and is told as a share of the one reported."
+    "if all together speak against it, or one does and none for it. Anything else is mixed. While some are not run in "
+    "full, what speaks against the claim so far counts, and what speaks for it or cannot tell waits for the rest. How "
+    "large the gain is decides nothing else and is told as a share of the one reported."
 )
 # A ratio of variances that two times four runs, as many as the paper has of a cell, would not show: it would have to be
 # nine for an F-test to see it.
@@ -81,7 +87,7 @@ def _values(
         "finds between sets."
     )
     count = counted("reported accuracies", holds, lacking)
-    return outcome(*holds, *[None] * lacking), f"{told}. {count}", reason
+    return so_far(outcome(*holds), holds, lacking), f"{told}. {count}", reason
 
 
 def _waits(least: str) -> tuple[str, str, str]:
@@ -104,7 +110,8 @@ def _small_decays(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str
     frame = study.runs(ds)
     frame = frame[frame["weight_decay"].isin(sorted(frame["weight_decay"].unique())[:_FEWEST_DECAYS])]
     by = ["weight_decay", "batch_size"]
-    rows = _rows(pd.concat([study.differences(frame, "network", other, by) for other in others], ignore_index=True))
+    pairs = [with_one_spread(study.differences(frame, "network", other, by)) for other in others]
+    rows = _rows(pd.concat(pairs, ignore_index=True))
     if not rows:
         return _waits("Two seeds on network filtered and on full or random data, at one batch size, are the least.")
     lacking = len(others) * _FEWEST_DECAYS * len(claims["G7"].reported) - len(rows)
@@ -114,16 +121,16 @@ def _small_decays(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str
     )
     said = {other: float(np.mean(list(_reported_gains(claims, other).values()))) for other in others}
     pooled = {row["other"]: row for other in others for row in _rows(study.differences(frame, "network", other, ()))}
-    signs = [sign(row["low"], row["high"]) for row in rows]
+    found = signs(rows)
     together = "; ".join(f"over {name} {_share(row, said[name])}" for name, row in pooled.items())
     refuted = any(_refutes(row, said[name]) for name, row in pooled.items())
-    ours = f"Network filtered data gain {told}. {counted('differences', signs, lacking)} Together they gain {together}."
+    ours = f"Network filtered data gain {told}. {counted('differences', found, lacking)} Together they gain {together}."
     reason = (
         "The smaller half of the weight decays, at every batch size of the paper's figure, against both sets. "
         f"{_PAIRED} {_RULE} Reported is the difference between best cells, whatever their weight decay; over full data "
         "the paper has that at one batch size alone."
     )
-    return ordered(signs, refuted, lacking), ours, reason
+    return ordered(found, refuted, lacking), ours, reason
 
 
 def _falls_with_batch(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -148,7 +155,7 @@ def _falls_with_batch(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str,
         + (f" The claim is from {last} to {first}, which was not run in full." if lacking else "")
     )
     reason = f"{_PAIRED} {_RULE} Here there is one difference. Reported is that between the best cells of both batches."
-    return ordered([sign(row["low"], row["high"])], _refutes(row, higher - lower), lacking), ours, reason
+    return ordered(signs(rows), _refutes(row, higher - lower), lacking), ours, reason
 
 
 def _large_gain(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -201,7 +208,7 @@ def _within_bars(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str,
         f"{span(100 * row['by_chance'] for row in rows)}% of the sizes. Replicated if it lies within at every size, "
         "not replicated if at none. Sizes must be no more than a doubling apart."
     )
-    return outcome(*holds, *[None] * len(lacking)), ours, reason
+    return so_far(outcome(*holds), holds, len(lacking)), ours, reason
 
 
 def _large_beats_random(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -234,22 +241,22 @@ def _every_size(
     """
     frame = study.runs(ds)
     frame = frame[frame["batch_size"].between(low, np.inf if high is None else high)]
-    rows = _rows(study.differences(frame, "network", other))
+    rows = _rows(with_one_spread(study.differences(frame, "network", other)))
     if not rows:
         return _waits(f"Two seeds on network filtered and on {other} data, at one batch size, are the least.")
     sizes = {*map(int, needed), *map(int, frame.loc[frame["set"].isin(("network", other)), "batch_size"])}
     lacking = sorted(sizes - {int(row["batch_size"]) for row in rows})
-    signs = [sign(row["low"], row["high"]) for row in rows]
+    found = signs(rows)
     reported = float(np.mean([gain(int(row["batch_size"])) for row in rows]))
     (pooled,) = _rows(study.differences(frame, "network", other, ()))
     told = "; ".join(f"{_points(row)} at batch {row['batch_size']:,}" for row in rows)
     ours = (
         f"Accuracy on network filtered less that on {other} data: {told}. "
-        f"{counted('batch sizes', signs, len(lacking))}{_missing(lacking)} Together, each seed by its mean over the "
+        f"{counted('batch sizes', found, len(lacking))}{_missing(lacking)} Together, each seed by its mean over the "
         f"sizes, the gain is {_share(pooled, reported)}."
     )
     reason = f"{_PAIRED} {_RULE} Reported is the gain {where}."
-    return ordered(signs, _refutes(pooled, reported), len(lacking)), ours, reason
+    return ordered(found, _refutes(pooled, reported), len(lacking)), ours, reason
 
 
 def _missing(lacking: Iterable[int]) -> str:

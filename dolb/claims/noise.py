@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import xarray as xr
 
-from dolb.claims.claim import MARGIN, Claim, Judge, agrees, outcome
+from dolb.claims.claim import MARGIN, Claim, Judge, agrees, outcome, so_far
 from dolb.summary import noise as study
 from dolb.summary import stability
 from dolb.summary.stability import counted
@@ -25,8 +25,13 @@ def _widths(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
     reason = "The widths are those of the arrays that the maps were made of." + (
         f" There is no map by {', '.join(lacking)} yet." if lacking else ""
     )
-    holds = [ours[arch] == said[arch] for arch in ours] + [None] * len(lacking)
-    return outcome(*holds), f"Features by network: {told}.", reason
+    holds = [ours[arch] == said[arch] for arch in ours]
+    text = f"Features by network: {told}.{_so_far(len(holds), len(lacking))}"
+    return so_far(outcome(*holds), holds, len(lacking)), text, reason
+
+
+def _so_far(count: int, lacking: int) -> str:
+    return f" So far {count} of {count + lacking} networks are measured." if lacking else ""
 
 
 def _depth(arch: str) -> int:
@@ -41,7 +46,7 @@ def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         return "not yet measured", "", "Masks by two trainings of one of the claim's networks are the least."
     rows = table.sort_values("arch", key=lambda names: names.map(_depth)).to_dict("records")
     holds = [agrees(said[row["arch"]] / 100, row["low"], row["high"], MARGIN * said[row["arch"]] / 100) for row in rows]
-    holds += [None] * (len(said) - len(rows))
+    lacking = len(said) - len(rows)
     told = "; ".join(
         f"{row['arch']} {row['removed']:.2%} ({row['low']:.2%} to {row['high']:.2%}, from {row['n']} maps of "
         f"{counted(row['networks'], 'network')}, reported {said[row['arch']]}%)"
@@ -61,7 +66,8 @@ def _shares(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         "another scale has another share of noise at the same radius, and the scale of a map follows from the rate "
         f"and the iterations. {study.by_map_in_words(changed)}"
     )
-    return outcome(*holds), f"Share called noise: {told}.", reason
+    text = f"Share called noise: {told}.{_so_far(len(rows), lacking)}"
+    return so_far(outcome(*holds), holds, lacking), text, reason
 
 
 def _pretrained(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:

@@ -106,12 +106,12 @@ def curvature_ratios(
 
 
 def loss_surfaces(
-    surfaces: pd.DataFrame, contours: pd.DataFrame, title: str = "", said: Sequence[str] = ()
+    surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float, title: str = "", said: Sequence[str] = ()
 ) -> alt.FacetChart:
     """Draw the loss on a plane through the trained weights, a panel per training set and batch size, with contours.
 
     ``surfaces`` has set, batch_size, alpha, beta, loss, accuracy; ``contours`` set, batch_size, level, x, y, x2, y2.
-    All panels have one scale of colour, logarithmic.
+    All panels have one scale of colour, logarithmic; above the ``highest`` loss the colour stays the same.
     """
     points = sorted(set(surfaces["alpha"]))
     half = (points[1] - points[0]) / 2
@@ -130,7 +130,7 @@ def loss_surfaces(
     }
     base = alt.Chart(both).encode(**place, x2="x2:Q", y2="y2:Q")
     # Viridis is read alike with and without colour-blindness, and in grey.
-    scale = alt.Scale(scheme="viridis", type="log", reverse=True)
+    scale = alt.Scale(scheme="viridis", type="log", reverse=True, domainMax=highest, clamp=True)
     colour = alt.Fill("loss:Q", title="loss, at contours", scale=scale).legend(
         format="~g", values=sorted(set(contours["level"])), symbolType="square"
     )

@@ -39,6 +39,7 @@ NORMALIZED = {
 MEASURES = RAW | NORMALIZED
 CELL = ["reading", "measure", "batch_size", "set"]
 _KNOWN = ["set", "batch_size", "weight_decay", "seed"]
+HIGHEST = 10.0  # the loss at which colours and contours end: several times that of guessing, far above any basin
 _TINY = 1e-9  # added to contours' levels: a level that is met exactly at a point would be crossed twice there
 
 
@@ -177,10 +178,15 @@ def surfaces(ds: xr.Dataset, seed: int | None = None) -> pd.DataFrame:
     return own.rename(columns={"surface_loss": "loss", "surface_accuracy": "accuracy"}).reset_index(drop=True)
 
 
+def highest(table: pd.DataFrame) -> float:
+    """Return the loss at which colours and contours end: ``HIGHEST``, or the largest of all if that is less."""
+    return float(min(HIGHEST, table["loss"][np.isfinite(table["loss"])].max()))
+
+
 def levels(table: pd.DataFrame, count: int = 7) -> list[float]:
-    """Return losses at which to draw contours, evenly spaced by their logarithm over all the surfaces."""
-    losses = table["loss"][(table["loss"] > 0) & np.isfinite(table["loss"])]
-    return [float(f"{level:.2g}") for level in np.geomspace(losses.min(), losses.max(), count + 2)[1:-1]]
+    """Return losses at which to draw contours, evenly spaced by their logarithm up to the highest that is drawn."""
+    least = table["loss"][(table["loss"] > 0) & np.isfinite(table["loss"])].min()
+    return [float(f"{level:.2g}") for level in np.geomspace(least, highest(table), count + 2)[1:-1]]
 
 
 def contours(table: pd.DataFrame, at: Sequence[float]) -> pd.DataFrame:

@@ -159,7 +159,11 @@ class _Survey:
     def made(
         self, pack: Sequence[LandscapeConfig], runs: RunStore, deadline: float, at_once: int | None, step: str | None
     ) -> Iterator[tuple[str, xr.Dataset]]:
-        """Train those of a pack that no other process holds, while time is, and measure and save each as it ends."""
+        """Train those of a pack that no other process holds, then measure and save each, while time is.
+
+        All are trained first, so that no time of training has a neighbour's measuring in it. Those that time leaves
+        unmeasured stay at their end among the paused runs.
+        """
         with contextlib.ExitStack() as held:
             mine = [config for config in pack if held.enter_context(runs.claim(config.key))]
             ready = {config.key: ds for config in mine if (ds := self.stored(runs, config)) is not None}
@@ -171,8 +175,11 @@ class _Survey:
                 return time.monotonic() >= deadline
 
             paused = PausedRuns(runs.folder / "paused")
-            how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "stop": late, "progress": False}
-            for got in observe.networks(lacking, lambda run: self.sets[run.subset], device=str(self.device), **how):
+            how: dict[str, Any] = {"at_once": at_once, "step": step, "stop": late, "progress": False}
+            how |= {"device": str(self.device), "paused": paused, "keep_ended": True}
+            for got in list(observe.networks(lacking, lambda run: self.sets[run.subset], **how)):
+                if late():
+                    return
                 assert isinstance(got.config, LandscapeConfig)
                 ds = self.with_landscape(got.result, got.config, got.weights)
                 runs.put(ds)

@@ -110,16 +110,18 @@ def networks(
     at_once: int | None = None,
     step: str | None = None,
     paused: PausedRuns | None = None,
+    keep_ended: bool = False,
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
 ) -> Iterator[Observed]:
     """Train runs, several at a time, as in ``engine.train_many``, and yield each with its network.
 
-    Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. The
-    network of a run that diverged has no weights.
+    Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. With
+    ``keep_ended`` runs that have ended are left there too, until the caller drops them: another time they are at their
+    end at once. The network of a run that diverged has no weights.
     """
     where = resolve_device(device)
-    weights: dict[str, dict[str, torch.Tensor]] = {}
+    runs: dict[str, engine.Run] = {}
     bar = tqdm(
         total=sum(c.epochs for c in configs),
         desc=f"{len(configs)} network{'s' if len(configs) > 1 else ''}",
@@ -129,15 +131,21 @@ def networks(
 
     def watch(run: engine.Run, epoch: int) -> None:
         bar.update()
-        if epoch == run.config.epochs:
-            weights[run.config.key] = _weights(run)
+        if keep_ended and paused and epoch == run.config.epochs:
+            paused.keep(run)
+
+    def make(config: RunConfig, *rest: Any) -> engine.Run:
+        runs[config.key] = engine.Run(config, *rest)
+        return runs[config.key]
 
     with workers.one_thread(), bar:
         ordered = packing.in_packs(configs)
         how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "watch": watch, "stop": stop}
-        for config, result in engine.train_many(ordered, data, where, **how):
+        for config, result in engine.train_many(ordered, data, where, make=make, **how):
+            run = runs.pop(config.key, None)
+            kept = _weights(run) if run and result is not None and not result["diverged"].item() else {}
+            del run  # whose memory the next one may need
             if result is not None:
-                kept = weights.pop(config.key, {}) if not result["diverged"].item() else {}
                 own = data if isinstance(data, ImageData) else data(config)
                 right = np.empty((0, len(own.train_labels)), dtype=bool)
                 says = np.empty((0, len(own.train_labels), own.num_classes), dtype=np.float32)

@@ -253,6 +253,18 @@ def test_the_trace_of_a_diagonal_matrix_is_exact():
     assert found.error == 0
 
 
+def test_the_trace_of_a_network_is_that_of_curvlinops(hessian_of):
+    network, images, labels = tiny()
+    loss = MeanLoss(network, images, labels)
+    product = partial(hessian_vector_product, loss)
+    known = lanczos(product, loss.point, tolerance=1e-4)
+    found = hutchinson_trace(product, loss.point, probes=400, known=known)
+    operator = hessian_of(network, images, labels)
+    exact = float((operator @ torch.eye(operator.shape[1], dtype=torch.float64)).trace())
+    assert found.error < 0.05 * abs(exact)
+    assert found.value == pytest.approx(exact, abs=4 * found.error)
+
+
 def test_the_standard_error_is_that_of_the_estimate():
     matrix = symmetric([50.0, 20.0, *np.linspace(-1, 3, 80)])
     found = [hutchinson_trace(matrix.matmul, matrix[0], probes=10, seed=seed) for seed in range(60)]

@@ -10,7 +10,8 @@ import torch
 
 from dolb import data, models, results
 from dolb.augment import DeviceImages
-from dolb.training import engine
+from dolb.results import RunStore
+from dolb.training import engine, landscape
 from dolb.training.config import LandscapeConfig, RunConfig
 from dolb.training.curvature import MeanLoss
 from dolb.training.landscape import measure, measure_all, sample
@@ -120,6 +121,45 @@ def test_what_time_leaves_undone_is_counted_and_done_by_a_later_call(ds, store):
     short = measured(more, store, time_limit=1e-9)
     assert (short.sizes["run"], short.attrs["unfinished"]) == (2, 1)
     assert measured(more, store).sizes["run"] == 3
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """A pack of two runs that are trained together; what is kept of them when each is measured is written down."""
+    digits, kept = data.load("digits"), []
+    pack = [CONFIG, replace(CONFIG, epochs=1, seed=1)]
+    survey, runs = landscape._Survey(pack, digits, MASKS, torch.device("cpu")), RunStore(tmp_path)
+    runs.check_writable()
+
+    def noted(*rest):
+        kept.append({path.stem for path in (tmp_path / "paused").glob("*.pt")})
+        return measure(*rest)
+
+    monkeypatch.setattr(landscape, "measure", noted)
+    return pack, survey.made(pack, runs, float("inf"), 2, None), kept
+
+
+def test_a_pack_is_trained_before_any_of_it_is_measured(begun):
+    pack, making, kept = begun
+    found = dict(making)
+    assert set(found) == {config.key for config in pack}
+    # When the first was measured both had ended; what is measured is not kept any longer.
+    assert kept[0] == set(found)
+    assert len(kept[1]) == 1
+
+
+def test_what_is_trained_and_not_measured_is_not_trained_again(begun, tmp_path):
+    pack, making, _ = begun
+    first, _ = next(making)
+    making.close()  # as an interruption does, or the time limit
+    (left,) = {config.key for config in pack} - {first}
+    ended = torch.load(tmp_path / "paused" / f"{left}.pt", weights_only=True)
+    ds = measured(pack, tmp_path)
+    assert not list((tmp_path / "paused").glob("*.pt"))
+    row = ds.isel(run=ds["key"].values.tolist().index(left))
+    assert row["seconds"].item() == ended["train_seconds"] + ended["eval_seconds"]
+    whole = measured([config for config in pack if config.key == left], tmp_path / "elsewhere")
+    np.testing.assert_array_equal(row["top_eigenvalue"], whole["top_eigenvalue"][0])
 
 
 def test_with_no_time_and_nothing_done_that_is_said(tmp_path):
