@@ -46,7 +46,7 @@ def step_speed(cells: pd.DataFrame, title: str = "") -> alt.FacetChart:
     labels = base.transform_calculate(label="format(datum.ratio, '.1f') + '×'").mark_text(align="left", dx=6)
     row = alt.Row("panel:N", title=None, sort=list(dict.fromkeys(panels))).header(labelAngle=0, labelAlign="left")
     layers = alt.layer(bars.add_params(program), intervals, labels.encode(x="high:Q", text="label:N"))
-    return layers.properties(width=500, height=78).facet(row=row).properties(title=title)
+    return layers.properties(width=470, height=78).facet(row=row).properties(title=title)
 
 
 def engine_speed(cells: pd.DataFrame, title: str = "") -> alt.ConcatChart:

@@ -19,6 +19,7 @@ _COLOUR = dict(
     )
 )
 
+IN_A_LINE = 5  # names of sets in a legend
 _OWN = ["#8C510A", "#BF812D", "#543005"]
 
 
@@ -27,7 +28,10 @@ def set_colour(names: Iterable[str], field: str = "set", title: str = "training 
     own = sorted(set(names) - set(SETS))
     colours = {name: _COLOUR[name] for name in SETS if name in set(names)}
     colours |= {name: _OWN[k % len(_OWN)] for k, name in enumerate(own)}
-    return alt.Color(f"{field}:N", title=title, legend=ABOVE, sort=list(colours)).scale(
+    legend = ABOVE.copy(deep=True)
+    if len(colours) > IN_A_LINE:  # a page is no wider
+        legend.columns = IN_A_LINE
+    return alt.Color(f"{field}:N", title=title, legend=legend, sort=list(colours)).scale(
         domain=list(colours), range=list(colours.values())
     )
 

@@ -10,7 +10,7 @@ import pandas as pd
 from dolb.figures.filtered import SETS, set_colour
 from dolb.figures.style import REPORTED, picked, titled
 
-_SIZE = {"width": 112, "height": 150}
+_SIZE = {"width": 102, "height": 150}
 
 
 def _reading(words: Mapping[str, str]) -> alt.Parameter:
@@ -152,7 +152,7 @@ def loss_surfaces(
             levels.mark_rule(strokeWidth=2, color="black", opacity=0.35),  # dark beside light: seen on every colour
             levels.mark_rule(strokeWidth=0.9, color="white").encode(tooltip=about),
         )
-        .properties(width=142, height=142)
+        .properties(width=128, height=128)
         .facet(
             column=alt.Column("set:N", title=None, sort=SETS).header(labelFontSize=12, labelFontWeight="bold"),
             row=alt.Row("panel:N", title=None, sort=sizes).header(labelFontSize=12, labelFontWeight="bold"),
