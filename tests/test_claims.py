@@ -3,7 +3,7 @@
 import pytest
 
 from dolb import claims
-from dolb.claims.claim import ordered, outcome, sign
+from dolb.claims.claim import of_parts, ordered, outcome, sign
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,20 @@ def test_an_unknown_outcome_is_refused(every_claim):
 )
 def test_the_outcome_of_parts(holds, expected):
     assert outcome(*holds) == expected
+
+
+@pytest.mark.parametrize(
+    ("holds", "expected"),
+    [
+        ((True, True, True), "replicated"),
+        ((None, False, None), "not replicated"),
+        ((True, False, None), "mixed"),
+        ((True, None, None), "mixed"),
+        ((None, None, None), "mixed"),
+    ],
+)
+def test_of_a_claim_that_says_several_things_one_that_fails_refutes_it_unless_another_holds(holds, expected):
+    assert of_parts(*holds) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from made_scaling import completed, made_linked, made_measurement, made_measurem
 from dolb import claims, figures, results
 from dolb.profiling import calibrate, curves, linked, machine, timeline
 from dolb.summary import ddp_vs_horovod as study
-from dolb.summary import step_timeline
+from dolb.summary import links, step_timeline
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def charts(ds):
         "simulated": figures.simulated_scaling(study.curves(ds), curves.STUDIED_GPUS),
         "ablation": figures.ablation(study.ablation(ds)),
         "tuning": figures.tuning(study.tuned(ds)),
-        "links": figures.by_bandwidth(study.linked(over_links), linked.curve(linked.judge(over_links), count=5)),
+        "links": figures.by_bandwidth(links.cells(over_links), linked.curve(linked.judge(over_links), count=5)),
         "validation": figures.side_by_side(figures.validation(study.labelled(fitted.points), "here")),
         "timeline": figures.step_timeline(step_timeline.events(timeline.simulated_steps())),
     }
@@ -57,8 +57,8 @@ def test_a_chart_is_drawn(charts, name):
 
 def test_links_of_one_rate_are_drawn_without_a_line():
     over_links = completed(made_linked(lambda *at: 90.0, rates=(100.0,)), small_simulation())
-    lines, cells = linked.curve(linked.judge(over_links)), study.linked(over_links)
-    assert "does not judge" in study.links_in_words(cells, linked.judge(over_links).points)
+    lines, cells = linked.curve(linked.judge(over_links)), links.cells(over_links)
+    assert "does not judge" in links.in_words(cells, linked.judge(over_links).points)
     drawn = vl_convert.vegalite_to_svg(figures.by_bandwidth(cells, lines).to_dict())
     assert "<path" in drawn
 
