@@ -64,6 +64,14 @@ def test_who_is_ahead_is_said_by_number_of_ranks(simulation, lead, noise, said):
     assert told.endswith("widened for 2 comparisons.")
 
 
+def test_in_short_it_is_one_line(simulation):
+    ds = completed(two_networks(lambda ranks: {1: 1.0, 2: 1.3, 4: 1 / 1.1**0.5}[ranks]), simulation)
+    assert measured_lead.in_short(ds) == (
+        f"DDP's throughput is that of Horovod times {1.3 * 1.1**0.5:.2f} on 2, 1.00 on 4 ranks, told apart from 1 on 2 "
+        "(geometric mean over 2 networks, weak scaling)."
+    )
+
+
 def test_without_repetitions_no_lead_is_told(simulation):
     once = [row for row in two_networks(lambda _: 1.5) if row["repeat"].item() == 0]
     assert "no lead is told apart from none" in measured_lead.in_words(completed(once, simulation))
@@ -84,6 +92,9 @@ def test_a_small_share_is_told_by_how_fast_one_rank_alone_trains_it(simulation):
     said = strong_scaling.in_words(completed(strong(30.0, 60.0), simulation))
     assert "one rank trains batches of 16 images at 50% (smallnet-8)" in said
     assert "of its speed with 64" in said
+    # On the 4 ranks efficiency is 100 / (4 x 60), of which a half is the share.
+    assert "share each, 42% to 42%, that is a factor of 0.50 to 0.50, and all else" in said
+    assert "another of 0.83 to 0.83; with 1 of 1 networks the share costs more" in said
     assert "smallnet-8 1.67 (DDP)" in said  # on the 4 ranks: 100 images a second, over 60
 
 

@@ -53,6 +53,21 @@ def table(ds: xr.Dataset, scaling: str = "weak") -> pd.DataFrame:
     return shown.reindex(order).fillna("").rename_axis(index=None, columns="DDP over Horovod")
 
 
+def in_short(ds: xr.Dataset) -> str:
+    """Say in one line how far DDP leads under weak scaling by number of ranks, and where that is told apart from 1."""
+    found = leads(ds)
+    if EVERY not in set(found["arch"]):
+        return in_words(ds)
+    means = pooled.widened(found[found["arch"] == EVERY])
+    listed = ", ".join(f"{row.ratio:.2f} on {row.ranks}" for row in means.itertuples())
+    apart = means[(means["low"] > 1) | (means["high"] < 1)]
+    told = f"told apart from 1 on {_listed(apart)}" if len(apart) else "nowhere told apart from 1"
+    return (
+        f"DDP's throughput is that of Horovod times {listed} ranks, {told} (geometric mean over "
+        f"{found['arch'].nunique() - 1} networks, weak scaling)."
+    )
+
+
 def in_words(ds: xr.Dataset, scaling: str = "weak") -> str:
     """Say by number of ranks how far DDP leads, mean over the networks, and where that is told apart from none."""
     found = leads(ds, scaling)

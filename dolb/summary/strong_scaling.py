@@ -33,12 +33,28 @@ def in_words(ds: xr.Dataset) -> str:
     small, large = (int(speeds.columns[end]) for end in (0, -1))
     share = (speeds[small] / speeds[large]).dropna().sort_values()
     alone = (
-        f"Under strong scaling the largest loss is no library's: the share of a rank becomes small. Alone, without a "
+        "Under strong scaling part of the loss is no library's: the share of a rank becomes small. Alone, without a "
         f"library, one rank trains batches of {small} images at {share.iloc[0]:.0%} ({share.index[0]}) to "
-        f"{share.iloc[-1]:.0%} ({share.index[-1]}) of its speed with {large}, so that {large // small} ranks that each "
-        f"take {small} of {large} images could have no higher efficiency if communication were free."
+        f"{share.iloc[-1]:.0%} ({share.index[-1]}) of its speed with {large}."
     )
-    return f"{alone} {_gained(ds)}".strip()
+    return " ".join(filter(None, (alone, _divided(ds, share, large // small), _gained(ds))))
+
+
+def _divided(ds: xr.Dataset, share: pd.Series, ranks: int) -> str:
+    """Say of the efficiency of as many ranks as take one such share each what the share explains, and what is left."""
+    cells = study.cells(ds)
+    mine = cells[(cells["scaling"] == "strong") & (cells["ranks"] == ranks) & cells["arch"].isin(share.index)]
+    if mine.empty:
+        return ""
+    rest = mine["efficiency"] / mine["arch"].map(share)
+    by_network = rest.groupby(mine["arch"]).agg(stats.gmean)
+    larger = int((share.reindex(by_network.index) < by_network).sum())
+    return (
+        f"Of the efficiency of {ranks} ranks that take one such share each, {mine['efficiency'].min():.0%} to "
+        f"{mine['efficiency'].max():.0%}, that is a factor of {share.min():.2f} to {share.max():.2f}, and all else "
+        f"(communication, waiting, one machine for all) another of {rest.min():.2f} to {rest.max():.2f}; with {larger} "
+        f"of {len(by_network)} networks the share costs more than all else."
+    )
 
 
 def _gained(ds: xr.Dataset) -> str:
