@@ -92,6 +92,7 @@ def _numbers(events: xr.Dataset, library: str) -> dict[str, Any]:
         "exposed_seconds": float(time["exposed_communication_us"].mean()) * _US,
         "overlap": float(overlap["hidden_us"].sum() / overlap["communication_us"].sum()),
         "negotiation_seconds": float(negotiation["negotiation_us"].mean()) * _US,
+        "negotiation_between_seconds": float(negotiation["between_us"].mean()) * _US,
         "queue_seconds": float(queue["queue_us"].mean()) * _US,
         "late_seconds": float(late.mean()) * _US,
         "idle_seconds": float(time["idle_us"].mean()) * _US,
