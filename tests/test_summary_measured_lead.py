@@ -68,7 +68,7 @@ def test_in_short_it_is_one_line(simulation):
     ds = completed(two_networks(lambda ranks: {1: 1.0, 2: 1.3, 4: 1 / 1.1**0.5}[ranks]), simulation)
     assert measured_lead.in_short(ds) == (
         f"DDP's throughput is that of Horovod times {1.3 * 1.1**0.5:.2f} on 2, 1.00 on 4 ranks, told apart from 1 on 2 "
-        "(geometric mean over 2 networks, weak scaling)."
+        "alone (geometric mean over 2 networks, weak scaling)."
     )
 
 

@@ -61,7 +61,7 @@ def in_short(ds: xr.Dataset) -> str:
     means = pooled.widened(found[found["arch"] == EVERY])
     listed = ", ".join(f"{row.ratio:.2f} on {row.ranks}" for row in means.itertuples())
     apart = means[(means["low"] > 1) | (means["high"] < 1)]
-    told = f"told apart from 1 on {_listed(apart)}" if len(apart) else "nowhere told apart from 1"
+    told = f"told apart from 1 on {_listed(apart)} alone" if len(apart) else "nowhere told apart from 1"
     return (
         f"DDP's throughput is that of Horovod times {listed} ranks, {told} (geometric mean over "
         f"{found['arch'].nunique() - 1} networks, weak scaling)."
