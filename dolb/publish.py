@@ -17,6 +17,7 @@ from typing import Any
 
 import altair as alt
 import nbformat
+import pandas as pd
 import zmq
 from altair.utils.html import spec_to_html
 from ipykernel.kernelspec import get_kernel_dict
@@ -30,7 +31,7 @@ from dolb.gate import GateError, ParameterError, check_notebook, check_parameter
 
 __all__ = [
     "BookError", "GateError", "ParameterError", "build_book", "build_pages", "check_notebook", "downloads", "notice",
-    "provenance_panel", "run_notebook", "show", "stage",
+    "provenance_panel", "run_notebook", "show", "stage", "table",
 ]  # fmt: skip
 
 # Above this many data rows a chart is drawn on a canvas; below, as SVG, whose marks assistive technology can read.
@@ -239,6 +240,12 @@ def downloads(files: Mapping[str, str], words: str) -> HTML:
 def _link(text: str, name: str, words: str, kind: str) -> str:
     data = base64.b64encode(text.encode("utf-8")).decode("ascii")
     return f'<a download="{html.escape(name)}" href="data:{kind};charset=utf-8;base64,{data}">{html.escape(words)}</a>'
+
+
+def table(frame: pd.DataFrame) -> HTML:
+    """Return a table for the text with its cells written out, of which pandas cuts what is long."""
+    with pd.option_context("display.max_colwidth", None):
+        return _Described(frame.to_html(border=0), frame.to_string())
 
 
 def notice(text: str) -> HTML:

@@ -159,6 +159,7 @@ SCHEMA: dict[str, Variable] = {
             "exposed_seconds": ("float", "part of it that no computing hides", "s"),
             "overlap": ("float", "share of the communication that is hidden behind computing"),
             "negotiation_seconds": ("float", "Horovod: time of a step in which ranks agree on what to reduce", "s"),
+            "negotiation_between_seconds": ("float", "Horovod: part of it in which nothing is reduced", "s"),
             "queue_seconds": ("float", "time of a step in which collectives wait for a thread or for data", "s"),
             "late_seconds": ("float", "how long after the first rank the last has done its share of a step", "s"),
             "idle_seconds": ("float", "time of a step in which a rank neither computes nor communicates", "s"),

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dolb import claims
-from dolb.claims.claim import counted, ordered, outcome, sign, signs, so_far
+from dolb.claims.claim import counted, of_parts, ordered, outcome, sign, signs, so_far
 from dolb.summary import alike, filtered
 
 
@@ -58,6 +58,20 @@ def test_an_unknown_outcome_is_refused(every_claim):
 )
 def test_the_outcome_of_parts(holds, expected):
     assert outcome(*holds) == expected
+
+
+@pytest.mark.parametrize(
+    ("holds", "expected"),
+    [
+        ((True, True, True), "replicated"),
+        ((None, False, None), "not replicated"),
+        ((True, False, None), "mixed"),
+        ((True, None, None), "mixed"),
+        ((None, None, None), "mixed"),
+    ],
+)
+def test_of_a_claim_that_says_several_things_one_that_fails_refutes_it_unless_another_holds(holds, expected):
+    assert of_parts(*holds) == expected
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,37 @@ def test_negotiation_is_long_if_it_takes_longer_than_the_all_reduces(every_claim
     assert outcome(every_claim, "G19", **changes) == expected
 
 
+def test_negotiation_beside_all_reduces_does_not_make_it_long(every_claim):
+    """Half of the step is negotiation, a fifth all-reduces; little of the first passes while nothing is reduced."""
+    measured = [
+        made_step("horovod", k, negotiation_seconds=0.05, negotiation_between_seconds=0.005 * (1 + 0.02 * k))
+        for k in range(3)
+    ]
+    found = claims.judge(every_claim, {"step-timeline": results.merge([*measured, simulated_steps()])})["G19"]
+    assert found.outcome == "mixed"  # several all-reduces, and no long negotiation
+    assert "is 0.25 times as long as the all-reduces" in found.ours
+
+
+def test_what_of_negotiation_runs_beside_all_reduces_is_within_limits_where_nobody_recorded_it(every_claim):
+    """Of a step of 0.1 s, 0.06 are reduced and 0.05 negotiated: outside lie 0 to 0.04 s."""
+    measured = [made_step("horovod", k, negotiation_seconds=0.05, communication_seconds=0.06) for k in range(3)]
+    least, most = study.negotiation_ratios(results.merge(measured))
+    assert least["ratio"] == -np.inf
+    assert most["ratio"] == pytest.approx(np.log(0.04 / 0.06))
+    whole = results.merge([*measured, simulated_steps()])
+    assert "between 0.00 and 0.67 times" in claims.judge(every_claim, {"step-timeline": whole})["G19"].ours
+
+
+def test_g19_is_told_with_what_the_drawn_step_has_and_is_mixed_by_the_published_steps(every_claim):
+    """Spans of rank 0 of the published step: what both lanes cover is less than what each does."""
+    published = results.published("step-timeline")
+    found = study.drawn(published)
+    assert 0 < found["both"] < min(found["negotiation"], found["communication"]) < found["step"]
+    verdict = claims.judge(every_claim, {"step-timeline": published})["G19"]
+    assert f"{found['negotiation'] / found['step']:.0%} negotiation and" in verdict.ours
+    assert verdict.outcome == "mixed"
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"), [({}, "replicated"), ({"same_order": False}, "mixed"), ({"repeats": 1}, "mixed")]
 )
@@ -118,6 +149,16 @@ def test_the_longest_of_the_library_s_parts_is_named_with_the_others():
     assert study.longest_in_words(shorter, "Horovod", "measured").startswith("communication is the longest")
     with pytest.raises(ValueError, match="no step of 'MPI', measured; accepted: DDP, measured; DDP, simulated"):
         study.longest_in_words(table, "MPI", "measured")
+
+
+def test_in_short_each_library_has_its_shares():
+    table = study.breakdowns(made_steps(repeats=1))
+    assert study.agreement_in_words(table) == (
+        "Ranks negotiate during 50% of a step and reduce during 20%, mean over 1 runs."
+    )
+    assert study.overlap_in_words(table) == (
+        "3 buckets are reduced in the same order at every step, 50% of the time beside computing."
+    )
 
 
 def test_a_time_that_was_not_recorded_is_said_not_to_be():

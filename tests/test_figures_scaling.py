@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 import vl_convert
 from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
@@ -9,7 +10,7 @@ from made_scaling import completed, made_linked, made_measurement, made_measurem
 from dolb import claims, figures, results
 from dolb.profiling import calibrate, curves, linked, machine, timeline
 from dolb.summary import ddp_vs_horovod as study
-from dolb.summary import step_timeline
+from dolb.summary import links, simulated_lead, step_timeline
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +27,10 @@ def charts(ds):
     over_links = completed([over_links], small_simulation())
     return {
         "measured": figures.measured_scaling(study.cells(ds)),
-        "simulated": figures.simulated_scaling(study.curves(ds), curves.STUDIED_GPUS),
+        "simulated": figures.simulated_scaling(study.curves(ds), simulated_lead.by_ranks(ds), curves.STUDIED_GPUS),
         "ablation": figures.ablation(study.ablation(ds)),
         "tuning": figures.tuning(study.tuned(ds)),
-        "links": figures.by_bandwidth(study.linked(over_links), linked.curve(linked.judge(over_links), count=5)),
+        "links": figures.by_bandwidth(links.cells(over_links), linked.curve(linked.judge(over_links), count=5)),
         "validation": figures.side_by_side(figures.validation(study.labelled(fitted.points), "here")),
         "timeline": figures.step_timeline(step_timeline.events(timeline.simulated_steps())),
     }
@@ -57,8 +58,8 @@ def test_a_chart_is_drawn(charts, name):
 
 def test_links_of_one_rate_are_drawn_without_a_line():
     over_links = completed(made_linked(lambda *at: 90.0, rates=(100.0,)), small_simulation())
-    lines, cells = linked.curve(linked.judge(over_links)), study.linked(over_links)
-    assert "does not judge" in study.links_in_words(cells, linked.judge(over_links).points)
+    lines, cells = linked.curve(linked.judge(over_links)), links.cells(over_links)
+    assert "does not judge" in links.in_words(cells, linked.judge(over_links).points)
     drawn = vl_convert.vegalite_to_svg(figures.by_bandwidth(cells, lines).to_dict())
     assert "<path" in drawn
 
@@ -80,6 +81,25 @@ def test_simulated_lines_are_dashed_and_their_points_hollow(charts, name):
 def test_measured_lines_are_full(charts):
     found = list(marks(charts["measured"].to_dict()))
     assert not any(mark.get("strokeDash") for mark in found)
+
+
+def test_the_measured_figure_opens_on_weak_scaling_and_has_a_logarithmic_axis_of_throughput(ds):
+    cells = study.cells(ds)
+    both = figures.measured_scaling(pd.concat([cells.assign(scaling="strong"), cells])).to_dict()
+    (shown,) = [param for param in both["params"] if param["name"] == "shown"]
+    assert shown["value"] == "smallnet-8, weak scaling"
+    assert shown["bind"]["options"] == ["smallnet-8, weak scaling", "smallnet-8, strong scaling"]
+    scales = [layer["encoding"]["y"].get("scale", {}).get("type") for layer in both["hconcat"][0]["layer"]]
+    assert "log" in scales
+
+
+def test_the_lead_by_ranks_is_of_the_lines_within_the_paired_draws(ds):
+    lead = simulated_lead.by_ranks(ds).set_index(["variant", "ranks"])
+    lines = study.curves(ds).set_index(["variant", "ranks"])["efficiency"]
+    one = lead.loc[(study.UNCACHED, 1536)]
+    assert one["ratio"] == pytest.approx(lines[study.DDP, 1536] / lines[study.UNCACHED, 1536])
+    assert set(lead.index.get_level_values("variant")) == set(figures.scaling.CURVES) - {study.DDP}
+    assert f"{study.UNCACHED} {one['ratio']:.3f} ({one['low']:.3f} to" in simulated_lead.in_words(ds, 1536)
 
 
 def test_over_links_points_are_full_and_measured_and_lines_dashed_and_simulated(charts):

@@ -311,3 +311,11 @@ def test_a_file_can_be_saved_from_the_page_itself():
     assert 'download="a.json"' in page
     assert base64.b64encode(b"{}").decode() in page
     assert "&lt;here&gt;" in page
+
+
+def test_a_table_has_its_long_cells_whole():
+    said = "a text of more characters than pandas shows by default, which are fifty and no more"
+    shown = publish.table(pd.DataFrame({"ours": [said]}, index=["a part"]))
+    assert said in shown.data
+    assert 'class="dataframe"' in shown.data
+    assert said in repr(shown)

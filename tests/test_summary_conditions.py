@@ -46,6 +46,25 @@ def test_only_pinned_ranks_are_said_to_have_a_core(pinned):
     assert ("core of its own" in conditions.cores(ranks_on(pinned))) == pinned
 
 
+def test_runs_with_less_than_a_core_free_for_each_rank_are_counted():
+    """On four cores, three ranks beside one busy core have one each, and beside one and a half have not."""
+    rows = [
+        ranks_on(True, busy=busy, ranks=3, repeat=repeat, device="a processor, 4 cores")
+        for repeat, busy in enumerate((1.0, 1.5))
+    ]
+    said = conditions.cores(results.merge(rows))
+    assert "In 1 of 2 runs less than a core was free for each rank then, all on 3 ranks." in said
+    assert "less than a core" not in conditions.cores(ranks_on(True, busy=5.0))  # of how many is not known
+
+
+def test_points_of_both_scalings_are_said_to_be_compared_with_other_launches(simulation):
+    each = ScalingConfig(experiment="ddp-vs-horovod").batch_size_per_rank
+    strong = made_measurement(90, batch_size_per_rank=4 * each, scaling="strong", alone=(100, 100))
+    said = conditions.baseline(completed([*repeated(), strong], simulation))
+    assert "The points of strong scaling on 4 ranks are runs of weak scaling" in said
+    assert "other launches" not in conditions.baseline(completed([*repeated()], simulation))
+
+
 def test_what_was_not_recorded_is_said_not_to_be():
     assert "is not recorded" in conditions.cores(made_measurement())
     both = results.merge([made_measurement(), ranks_on(True, repeat=1)])
@@ -73,16 +92,18 @@ def simulation():
 
 
 def test_bars_are_told_with_the_spread_that_they_rest_on(simulation):
-    said = conditions.bars(completed(repeated(), simulation))
+    ds = completed(repeated(), simulation)
     spread = np.expm1(np.log([1, 1.1]).std(ddof=1))  # alike in four cells, one degree of freedom each
-    assert "95% intervals" in said
-    assert "pooled over the cells" in said
-    assert f"with these degrees in brackets, is on several ranks {spread:.0%} and {spread:.0%} (4);" in said
+    assert conditions.bars(ds) == "Bars are 95% intervals, spread pooled per network."
+    row = conditions.spreads(ds).query("ranks == 'several'").loc["smallnet-8"]
+    assert row[["throughput", "efficiency", "degrees of freedom"]].tolist() == [f"{spread:.0%}", f"{spread:.0%}", 4]
+    assert row["timed steps of a run"] == "1"
 
 
 def test_without_repetitions_there_are_said_to_be_no_bars(simulation):
     rows = made_measurements(lambda _, ranks, __: 100.0 * ranks, repeats=1)
     assert "no bars" in conditions.bars(completed(rows, simulation))
+    assert conditions.spreads(completed(rows, simulation)).empty
 
 
 def test_settings_links_and_points_of_both_scalings_are_counted_for_what_they_are(simulation):

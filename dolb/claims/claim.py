@@ -56,6 +56,15 @@ def outcome(*holds: bool | None) -> str:
     return "not replicated" if all(value is False for value in holds) else "mixed"
 
 
+def of_parts(*holds: bool | None) -> str:
+    """Return the outcome of a claim that says several different things, each of which holds, fails or cannot be told.
+
+    All must hold for it to be replicated. One that fails, with none that holds, refutes it: nothing of it was shown, as
+    `ordered` has it for differences. With one that holds beside others that do not, or where none fails, it is mixed.
+    """
+    return ordered(holds, refuted=False)
+
+
 def sign(low: float, high: float) -> bool | None:
     """Return whether an interval lies above zero (True), below (False), or neither."""
     return True if low > 0 else False if high < 0 else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.claims.claim import Claim, Judge, outcome, sign
+from dolb.claims.claim import Claim, Judge, of_parts, sign
 from dolb.summary import step_timeline as study
 
 _TOO_FEW = "Traced steps of this library are not among the results."
@@ -19,11 +20,11 @@ def _negotiation(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str
     if measured.empty:
         return "not yet measured", "", _TOO_FEW
     row = measured.iloc[0]
-    ratio = study.negotiation_ratio(ds)
     ours = (
         f"Measured on {row['ranks']} processes ({row['arch']}, {row['repeats']} runs), ranks negotiate during "
         f"{row['negotiation']:.0%}{_interval(row, 'negotiation')} of a step and reduce during "
         f"{row['communication']:.0%}{_interval(row, 'communication')}, in {row['messages']:.1f} all-reduces. "
+        f"{_between(ds)}{_drawn(ds)}"
         + "".join(
             f"In simulation, {one.variant} on {one.ranks:,} GPUs: {one.negotiation:.0%} and {one.communication:.0%} of "
             f"a step, in {one.messages:.0f} all-reduces. "
@@ -31,12 +32,36 @@ def _negotiation(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str
         )
     ).strip()
     reason = (
-        "Judged by the measured step. Negotiation counts as long if it takes longer than the all-reduces themselves, "
-        "the interval of the ratio over runs too; it includes waiting for the other ranks to have the same gradient. "
-        "Several all-reduces are two or more in a step. Under DDP such a wait is part of the all-reduces, which begin "
-        "on a rank when it has its bucket, so that neither length is compared between the libraries."
+        "Judged by the measured step. Negotiation counts as long if its part in which nothing is reduced takes longer "
+        "than the all-reduces themselves, the interval of the ratio over runs too: while an earlier all-reduce holds "
+        "Horovod's thread, tensors wait under the name of negotiation. It is not long if that interval lies below, and "
+        "not told between; of runs that did not record this part, its least and its most are judged. It includes "
+        "waiting for the other ranks to have the same gradient. Several all-reduces are two or more in a step. Both "
+        "must hold for replicated; one that does not, with none that does, makes it not replicated. Under DDP such "
+        "a wait is part of the all-reduces, which begin on a rank when it has its bucket, so that neither length is "
+        "compared between the libraries."
     )
-    return outcome(sign(ratio["low"], ratio["high"]), bool(row["messages"] >= 2)), ours, reason
+    return of_parts(_long(ds), bool(row["messages"] >= 2)), ours, reason
+
+
+def _long(ds: xr.Dataset) -> bool | None:
+    """Return whether negotiation while nothing is reduced is longer than all-reduces (True), not (False), or open."""
+    least, most = study.negotiation_ratios(ds)
+    return True if least["low"] > 0 else False if most["high"] < 0 else None
+
+
+def _between(ds: xr.Dataset) -> str:
+    """Say how long negotiation is while nothing is reduced, beside all-reduces, within what is known of it."""
+    least, most = (np.exp(one["ratio"]) for one in study.negotiation_ratios(ds))
+    told = f"{least:.2f}" if least == most else f"between {least:.2f} and {most:.2f}"
+    known = "" if least == most else ", as these runs did not record what of it runs beside all-reduces"
+    return f"Negotiation while nothing is reduced is {told} times as long as the all-reduces, mean over runs{known}. "
+
+
+def _drawn(ds: xr.Dataset) -> str:
+    drawn = set(ds["run_number"].to_numpy()) if "run_number" in ds else set()
+    mine = np.flatnonzero((ds["variant"].to_numpy() == "Horovod") & (ds["source"].to_numpy() == "measured"))
+    return f"{study.drawn_in_words(ds)} " if drawn.intersection(mine) else ""
 
 
 def _overlap(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str]:
@@ -63,7 +88,7 @@ def _overlap(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, st
         "overlap was measured that would show it. So the second half is then not told, and the claim mixed at most."
     )
     hidden = None if row["pinned"] else sign(row["overlap_low"], row["overlap_high"])
-    return outcome(bool(row["same_order"]), hidden), ours, reason
+    return of_parts(bool(row["same_order"]), hidden), ours, reason
 
 
 def _turns(row: pd.Series) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked, titled
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked, stacked, titled
 
 DASHED = [6, 4]
 CUT = 1.15  # intervals are drawn up to so much above the highest value
 WIDE = 20  # values further apart than this, as a ratio, have a logarithmic axis
+LEADS = [0.97, 1.06]  # of DDP in simulation: what is compared lies within
 LIBRARIES = {"DDP": COLOURS[0], "Horovod": COLOURS[4]}
 CURVES = {
     "DDP": COLOURS[0],
@@ -34,7 +36,8 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     """Draw measured throughput and efficiency by ranks, a line per library, one network and scaling at a time.
 
     ``cells`` has arch, scaling, variant, ranks, images_per_second, speed_low, speed_high, efficiency, low, high,
-    batch_size, repeats, device. The grey line is the ideal: K ranks, K times the throughput of one.
+    batch_size, repeats, device. The grey line is the ideal: K ranks, K times the throughput of one. Throughput has a
+    logarithmic axis, as that ideal is far above what strong scaling gains. Weak scaling is shown first.
     """
     table = cells.assign(setup=cells["arch"] + ", " + cells["scaling"] + " scaling")
     of_each = table["images_per_second"] / table["efficiency"]  # ranks times one rank; libraries may differ in that
@@ -42,7 +45,10 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     # An interval of few repetitions may be far longer than the axis: it is drawn up to there, and the hover tells it.
     table["speed_top"] = table["speed_high"].clip(upper=CUT * table.groupby("setup")["ideal"].transform("max"))
     table["top"] = table["high"].clip(upper=CUT * max(1.0, float(table["efficiency"].max())))
-    cases = list(dict.fromkeys(table["setup"]))
+    table["speed_bottom"] = table["speed_low"].clip(
+        lower=table.groupby("setup")["images_per_second"].transform("min") / 2
+    )
+    cases = list(dict.fromkeys(table.sort_values("scaling", ascending=False, kind="stable")["setup"]))
     shown = alt.param(name="shown", value=cases[0], bind=alt.binding_select(options=cases, name="measured "))
     library = alt.selection_point(fields=["variant"], bind="legend")
     colour = alt.Color("variant:N", title="measured (click)", legend=ABOVE).scale(
@@ -64,12 +70,13 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     ]
     base = alt.Chart(table).transform_filter("datum.setup === shown").encode(x=_ranks_axis(table["ranks"], "ranks"))
     panels: list[Panel] = []
-    for value, low, high, ideal, axis in (
-        ("images_per_second", "speed_low", "speed_top", "datum.ideal", alt.Axis(format="~s")),
-        ("efficiency", "low", "top", "1", PERCENT),
+    speeds: dict[str, Any] = {"type": "log", "base": 2, "nice": False, "padding": 14}
+    for value, low, high, ideal, axis, scale in (
+        ("images_per_second", "speed_bottom", "speed_top", "datum.ideal", alt.Axis(format=",.4~r"), speeds),
+        ("efficiency", "low", "top", "1", PERCENT, {"zero": True}),
     ):
         words = value.replace("_", " ")
-        y = alt.Y(f"{value}:Q", title=words, axis=axis).scale(zero=True)
+        y = alt.Y(f"{value}:Q", title=words, axis=axis).scale(**scale)
         ours = base.encode(color=colour, opacity=picked(library))
         lines = ours.mark_line(strokeWidth=2).encode(y=y)
         panels.append(
@@ -85,11 +92,16 @@ def measured_scaling(cells: pd.DataFrame, title: str = "", said: Sequence[str] =
     return alt.hconcat(*panels, spacing=30, title=titled(title, said))
 
 
-def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "", said: Sequence[str] = ()) -> Panel:
+def simulated_scaling(
+    curves: pd.DataFrame, lead: pd.DataFrame, studied: int, title: str = "", said: Sequence[str] = ()
+) -> alt.VConcatChart:
     """Draw simulated efficiency by GPUs, a dashed line and a band per library; the rule is where the study ended.
 
     ``curves`` has variant, ranks, efficiency, efficiency_low, efficiency_high, ddp_ahead, images_per_second,
-    batch_size, network, arch. The mouse wheel zooms along the axis of GPUs.
+    batch_size, network, arch. As its lines lie close to one another and its bands are mostly what all share, a second
+    panel has ``lead``: DDP's efficiency over that of each other variant, with the band of paired draws; it has variant,
+    ranks, ratio, low, high, and is cut at ``LEADS``, far above which the variant without a cache goes. The mouse wheel
+    zooms along the axis of GPUs.
     """
     variant = alt.selection_point(fields=["variant"], bind="legend")
     names = [name for name in CURVES if name in set(curves["variant"])]
@@ -116,14 +128,33 @@ def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "", said:
     y = alt.Y("efficiency:Q", title="simulated efficiency", axis=PERCENT).scale(domain=[0, 1])
     low = alt.Y("efficiency_low:Q", title="simulated efficiency")
     end = alt.Chart(pd.DataFrame({"ranks": [studied], "words": [f"the study: {studied:,}"]})).encode(x="ranks:Q")
-    zoom = alt.selection_interval(bind="scales", encodings=["x"])
-    return alt.layer(
+    rule = end.mark_rule(color=REPORTED, strokeDash=[2, 3])
+    zoom = alt.selection_interval(name="gpus", bind="scales", encodings=["x"])
+    efficiency = alt.layer(
         base.mark_area(fillOpacity=0.13).encode(y=low, y2="efficiency_high:Q"),
         base.mark_line(strokeWidth=2, strokeDash=DASHED).encode(y=y).add_params(variant, zoom),
         base.mark_point(filled=False, size=45, strokeWidth=1.5).encode(y=y, tooltip=tooltip),
-        end.mark_rule(color=REPORTED, strokeDash=[2, 3]),
+        rule,
         end.mark_text(align="left", dx=4, color=REPORTED).encode(y=alt.value(242), text="words:N"),
-    ).properties(width=540, height=280, title=titled(title, said))  # fmt: skip
+    ).properties(width=540, height=280)  # fmt: skip
+    over = "DDP over Horovod, simulated"
+    ratio = alt.Y("ratio:Q", title=over).scale(domain=LEADS).axis(format=".2f")
+    ahead = alt.Chart(lead).encode(x=x, color=colour, opacity=picked(variant))
+    hover = [
+        alt.Tooltip("variant:N", title="DDP over, simulated"),
+        alt.Tooltip("ranks:Q", title="GPUs", format=","),
+        alt.Tooltip("ratio:Q", title="efficiency over efficiency", format=".3f"),
+        alt.Tooltip("low:Q", title="paired draws from", format=".3f"),
+        alt.Tooltip("high:Q", title="to", format=".3f"),
+    ]
+    above = alt.layer(
+        alt.Chart(pd.DataFrame({"ratio": [1.0]})).mark_rule(color=REPORTED).encode(y=ratio),
+        ahead.mark_area(fillOpacity=0.2, clip=True).encode(y=alt.Y("low:Q", title=over), y2="high:Q"),
+        ahead.mark_line(strokeWidth=2, strokeDash=DASHED, clip=True).encode(y=ratio).add_params(zoom),
+        ahead.mark_point(filled=False, size=45, strokeWidth=1.5, clip=True).encode(y=ratio, tooltip=hover),
+        rule,
+    ).properties(width=540, height=170)  # fmt: skip
+    return stacked(efficiency, above, title=titled(title, said))
 
 
 def ablation(table: pd.DataFrame, title: str = "") -> Panel:
@@ -210,7 +241,8 @@ def validation(points: pd.DataFrame, title: str = "") -> Panel:
 
     ``points`` has label, used (fit or judge), measured, simulated, error. On the grey line both agree.
     """
-    used = alt.selection_point(fields=["used"], bind="legend")
+    # A name of its own, as several of these stand side by side.
+    used = alt.selection_point(name="used_" + re.sub(r"\W+", "_", title), fields=["used"], bind="legend")
     ends = [float(points[["measured", "simulated"]].min().min()), float(points[["measured", "simulated"]].max().max())]
     line = alt.Chart(pd.DataFrame({"measured": ends, "simulated": ends}))
     wide = points["measured"].max() > WIDE * points["measured"].min()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, titled
+from dolb.figures.style import ABOVE, COLOURS, stacked, titled
 
 LANES = {
     "compute": COLOURS[1],
@@ -64,4 +64,4 @@ def step_timeline(events: pd.DataFrame, title: str = "", said: Sequence[str] = (
             tooltip=tooltip,
         ).properties(width=450, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=12))
         panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
-    return alt.vconcat(*panels, spacing=12, title=titled(title, said)).resolve_scale(x="shared", color="shared")
+    return stacked(*panels, title=titled(title, said))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -58,6 +59,13 @@ def rate_colour(rates: Iterable[float]) -> alt.Color:
 def picked(selection: alt.Parameter) -> Any:
     """Return the opacity of what is selected, and of what is not."""
     return alt.condition(selection, alt.value(1.0), alt.value(FADED))
+
+
+def stacked(*panels: Panel | alt.Chart, title: alt.Title | str, spacing: int = 12) -> alt.VConcatChart:
+    """Put panels over one another; a zoom of one name that each of them has is one, and moves all."""
+    with warnings.catch_warnings():  # altair warns that it takes parameters of one name for one, as is meant here
+        warnings.filterwarnings("ignore", message="Automatically deduplicated")
+        return alt.vconcat(*panels, spacing=spacing, title=title).resolve_scale(x="shared", color="shared")
 
 
 def titled(title: str, said: Sequence[str] = (), width: int = 110) -> alt.Title | str:

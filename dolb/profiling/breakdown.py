@@ -48,8 +48,17 @@ def comm_comp_overlap(events: xr.Dataset) -> pd.DataFrame:
 
 
 def negotiation_time(events: xr.Dataset) -> pd.DataFrame:
-    """Return the time in which Horovod negotiates, and the part of it that no computing hides."""
-    return _lane_time(events, "negotiation")
+    """Return the time in which Horovod negotiates, the part that no computing hides, and that outside all-reduces.
+
+    While an all-reduce holds Horovod's thread, tensors that became ready meanwhile wait under the name of negotiation:
+    ``between_us`` is the rest, in which nothing is reduced.
+    """
+    table = _lane_time(events, "negotiation")
+    between = [
+        _length(lanes["negotiation"]) - _overlap(lanes["negotiation"], lanes["communication"])
+        for *_, lanes in _steps(events)
+    ]
+    return table.assign(between_us=between)
 
 
 def queue_time(events: xr.Dataset) -> pd.DataFrame:

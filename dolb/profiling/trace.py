@@ -36,7 +36,7 @@ def find(folder: str | Path) -> list[Path]:
     return found
 
 
-def read(paths: Iterable[str | Path]) -> xr.Dataset:
+def read(paths: Iterable[str | Path], partial: bool = False) -> xr.Dataset:
     """Read traces of the ranks of one job, torch's and Horovod's in any order, into a table on one clock.
 
     Times are microseconds since the earliest event. Both kinds of trace carry the time of day, so on one machine they
@@ -44,9 +44,10 @@ def read(paths: Iterable[str | Path]) -> xr.Dataset:
     ranks at one moment: it is moved by the median difference to the lowest rank, if that is more than twice as large as
     the range of the middle half of the differences. ``attrs["clock"]`` says what was done.
 
-    A Horovod timeline that ends in the middle, as a killed job leaves it, is read as far as it goes;
-    ``attrs["repaired"]`` says so. Anything else that is damaged raises a ``TraceError``, and so do two files of one
-    rank, whose events would be counted twice.
+    What is damaged raises a ``TraceError``, and so do two files of one rank, whose events would be counted twice. A
+    Horovod timeline that ends in the middle, as a killed job leaves it, raises one too unless ``partial`` parts are
+    asked for: steps after the cut would have no communication, and nothing would show it. It is then read as far as it
+    goes, and ``attrs["repaired"]`` says so.
     """
     parts: list[File] = []
     seen: dict[str, str | Path] = {}
@@ -54,6 +55,8 @@ def read(paths: Iterable[str | Path]) -> xr.Dataset:
         parts.append(read_file(Path(path)))
         if (whose := parts[-1].whose) in seen:
             raise TraceError(f"{seen[whose]} and {path} are both {whose}; of one job there is one")
+        if (cut := parts[-1].repaired) and not partial:
+            raise TraceError(f"{path} is cut: {cut}; measure again, or read what is there with partial=True")
         seen[whose] = path
     if not parts:
         raise TraceError("there is no trace to read")

@@ -110,7 +110,8 @@ def measure(
     Parameters
     ----------
     timeout
-        Seconds for everything, the measurement of links and the start of the processes included.
+        Seconds for everything, the measurement of links and the start of the processes included; not for the wait
+        until ranks that are pinned can have a core each, `cores.PATIENCE` at most.
     port
         Where torchrun's ranks meet; None finds a free one. horovodrun chooses its own.
     oversubscribe
@@ -153,9 +154,11 @@ def measure_together(
         raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
     for config in configs:
         check(config, port=port, oversubscribe=oversubscribe, place=place)
-    first, mark, start = configs[0], secrets.token_hex(8), time.monotonic()
+    first, mark = configs[0], secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
-        busy = cores.busy_threads()
+        # Ranks that are held to a core each wait for these; others, and GPUs, run where there is room.
+        busy = cores.await_room(first.ranks) if first.pinned else cores.busy_threads()
+        start = time.monotonic()
         joined = stack.enter_context(_joined(first, timeout)) if first.hosts > 1 else None
         place = joined.place if joined else place or Place()
         speeds: list[links.Speed | None] = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from dolb import summary
 from dolb.summary import ddp_vs_horovod as study
-from dolb.summary import pooled
 from dolb.summary.ddp_vs_horovod import rows
+
+_CORES = r", (\d+) (?:cores|threads)"  # in the name of a machine
 
 
 def baseline(ds: xr.Dataset) -> str:
@@ -28,6 +30,14 @@ def baseline(ds: xr.Dataset) -> str:
     )
     if older := len(measured) - len(known):
         told += f" {older} of {len(measured)} runs are older and are compared with one rank under their own library."
+    shared = study.on_loopback(ds).query("shared")
+    if len(shared):
+        ranks = ", ".join(map(str, sorted(set(shared["ranks"]))))
+        told += (
+            f" The points of strong scaling on {ranks} ranks are runs of weak scaling, with the same share of a rank. "
+            "As points of strong scaling they are compared with one rank of other launches: those of the other points "
+            "of their repetition."
+        )
     return told
 
 
@@ -51,31 +61,64 @@ def cores(ds: xr.Dataset) -> str:
         told += f" A core here is a hardware thread, of which {each:.0f} share the arithmetic of one core."
     if not np.isnan(busy := recorded["busy_threads"].max()):
         told += f" Before ranks started other work, that of low priority apart, kept at most {busy:.1f} cores busy."
+        told += _short_of_cores(recorded)
     if older := len(measured) - len(recorded):
         told += f" Of {older} older runs nothing of this is recorded."
     return told
 
 
+def _short_of_cores(recorded: pd.DataFrame) -> str:
+    """Say how many runs had less than a core free for each rank, where the device says how many there are."""
+    there = recorded["device"].str.extract(_CORES, expand=False).astype(float)
+    if there.isna().any():
+        return ""
+    short = recorded[recorded["ranks"] + recorded["busy_threads"] > there]
+    where = f", all on {_listed(short['ranks'])} ranks" if len(short) else ""
+    return f" In {len(short)} of {len(recorded)} runs less than a core was free for each rank then{where}."
+
+
+def _listed(values: pd.Series) -> str:
+    return ", ".join(map(str, sorted(set(values))))
+
+
 def bars(ds: xr.Dataset) -> str:
-    """Say what the bars of measured cells are, and how large the spread is that they rest on."""
-    told = []
-    for several, where in ((True, "on several ranks"), (False, "on one rank")):
-        speeds, efficiencies = study.cell_spreads(ds)[several].values()
-        known = dict.fromkeys(one for one in speeds.values() if one.freedom)
-        listed = []
-        for spread in known:
-            archs = [arch for arch, one in speeds.items() if one == spread]
-            name = f"{' and '.join(archs)} " if len(known) > 1 else ""
-            listed.append(f"{name}{spread.factor:.0%} and {efficiencies[archs[0]].factor:.0%} ({spread.freedom})")
-        told += [f"{where} {', '.join(listed)}"] if listed else []
-    if not told:
+    """Say what the bars of measured cells are; `spreads` are what they rest on."""
+    if spreads(ds).empty:
         return "There are no bars: nothing was measured twice."
-    return (
-        f"Bars are {summary.CONFIDENCE:.0%} intervals. Cells have few repetitions each, so what these differ by is "
-        f"pooled over the cells of a network, or over all where it has fewer than {pooled.LEAST_FREEDOM} degrees of "
-        "freedom. The standard deviation of throughput and of efficiency, with these degrees in brackets, is "
-        f"{'; '.join(told)}."
-    )
+    return f"Bars are {summary.CONFIDENCE:.0%} intervals, spread pooled per network."
+
+
+def spreads(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a table for readers of what bars rest on: by network and for one rank and several, what repetitions do.
+
+    Standard deviations are those of one run's throughput and efficiency about the mean of its cell, as a factor less
+    one. A network with fewer than ``pooled.LEAST_FREEDOM`` degrees of freedom has those of all networks.
+    """
+    runs = study.at_defaults(ds)
+    found = []
+    for several, where in ((False, "one"), (True, "several")):
+        speeds, efficiencies = study.cell_spreads(ds)[several].values()
+        for arch, speed in speeds.items():
+            mine = runs[(runs["arch"] == arch) & ((runs["ranks"] > 1) == several)]
+            if speed.freedom and len(mine):
+                found.append(
+                    {
+                        "network": arch,
+                        "ranks": where,
+                        "throughput": f"{speed.factor:.0%}",
+                        "efficiency": f"{efficiencies[arch].factor:.0%}",
+                        "degrees of freedom": speed.freedom,
+                        "timed steps of a run": _range(mine["steps"]),
+                        "steps alone, before and again after": _range(mine["alone_steps"]),
+                    }
+                )
+    table = pd.DataFrame(found)
+    return table.sort_values(["network", "ranks"]).set_index("network").rename_axis(None) if len(table) else table
+
+
+def _range(values: pd.Series) -> str:
+    low, high = int(values.min()), int(values.max())
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def made(ds: xr.Dataset, grid: set[str]) -> str:

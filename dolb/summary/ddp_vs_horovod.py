@@ -28,7 +28,6 @@ DDP = "DDP"
 OF_ITS_TIME, UNCACHED, LATER = "Horovod 0.20", "Horovod 0.20, no cache", "Horovod 0.21"
 TUNED = "Horovod 0.20, tuned"
 RING = "ring all-reduce"
-LINKED = ("arch", "hosts", "library", "variant", "link_mbit")
 DROP = 0.05  # a curve bends where a doubling of ranks costs more of efficiency than these 5 points
 
 
@@ -127,10 +126,10 @@ def gaps(ds: xr.Dataset) -> pd.DataFrame:
     ``shared`` are those of strong scaling whose runs are those of weak scaling.
     """
     by = ["arch", "scaling", "ranks", "shared"]
-    return _ratios(_paired(on_loopback(ds), by), by, _ratio_spreads(on_loopback(ds)))
+    return ratios(paired(on_loopback(ds), by), by, _ratio_spreads(on_loopback(ds)))
 
 
-def _paired(runs: pd.DataFrame, by: list[str]) -> pd.Series:
+def paired(runs: pd.DataFrame, by: list[str]) -> pd.Series:
     """Return DDP's throughput over Horovod's in the same repetition, on several ranks at the default settings."""
     runs = runs[_usual(runs) & (runs["ranks"] > 1)]
     wide = runs.pivot_table(index=[*by, "repeat"], columns="library", values=SPEED)
@@ -150,72 +149,8 @@ def _ratio_spreads(measured: pd.DataFrame) -> dict[str, Spread]:
     for arch in sorted(set(measured["arch"])):
         own = measured[(measured["arch"] == arch) & ~measured["shared"]]
         mine = changed[changed.index.get_level_values("arch") == arch]
-        found[arch] = pooled.joined(pooled.spread(_paired(own, by), by), pooled.spread(mine, setting))
+        found[arch] = pooled.joined(pooled.spread(paired(own, by), by), pooled.spread(mine, setting))
     return pooled.by_kind(found)
-
-
-# -- measured over links -----------------------------------------------------------------------------------------------
-
-
-def linked(ds: xr.Dataset) -> pd.DataFrame:
-    """Return seconds of a step, throughput and efficiency by network, hosts, library and the rate of links.
-
-    The table is empty where nothing was measured over links.
-    """
-    measured = rows(ds, "measured")
-    measured = measured[measured["hosts"] > 1]
-    of = {name: pooled.spread(measured[name], [measured[key] for key in LINKED]) for name in (SPEED, "efficiency")}
-    made = []
-    for values, group in measured.groupby(list(LINKED), sort=True):
-        batch = int(group["batch_size"].iloc[0])
-        speed, efficiency = (pooled.geometric(group[name].to_numpy(), of[name]) for name in (SPEED, "efficiency"))
-        made.append(
-            {
-                **dict(zip(LINKED, values, strict=True)),
-                **dict(zip(("step_seconds", "step_high", "step_low"), (batch / value for value in speed), strict=True)),
-                **dict(zip(("efficiency", "low", "high"), efficiency, strict=True)),
-                SPEED: speed[0],
-                "achieved_mbit": float(stats.gmean(group["achieved_mbit"])),
-                "link_latency_seconds": float(stats.gmean(group["link_latency_seconds"])),
-                "limit": rate_in_words(float(group["link_mbit"].iloc[0])),
-                "batch_size": batch,
-                "repeats": len(group),
-                "device": group["device"].iloc[0],
-                "source": "measured",
-            }
-        )
-    return pd.DataFrame(made)
-
-
-def linked_gaps(ds: xr.Dataset) -> pd.DataFrame:
-    """Return by network, hosts and the rate of links how many times Horovod's throughput DDP's is."""
-    measured, by = rows(ds, "measured"), ["arch", "hosts", "link_mbit"]
-    ratio = _paired(measured[measured["hosts"] > 1], by)
-    return _ratios(ratio, by, dict.fromkeys(measured["arch"], pooled.spread(ratio, by)))
-
-
-def links_in_words(cells: pd.DataFrame, points: pd.DataFrame) -> str:
-    """Say what was measured over links, and by how much the simulator is off where nothing was fitted.
-
-    ``cells`` are those of `linked`; ``points`` have used (fit or judge) and error, as the simulator's check has them.
-    """
-    hosts = ", ".join(map(str, sorted(set(cells["hosts"]))))
-    limits = ", ".join(dict.fromkeys(cells.sort_values("link_mbit")["limit"]))
-    errors = points.loc[points["used"] == "judge", "error"].abs()
-    told = f"Measured: {', '.join(sorted(set(cells['arch'])))} on {hosts} hosts, with links of {limits}. "
-    if errors.empty:
-        return f"{told}One rate alone does not judge the simulator."
-    return (
-        f"{told}On links that it was not fitted to the simulator is off by {errors.max():.0%} at most, "
-        f"{errors.median():.0%} in the median."
-    )
-
-
-def rate_in_words(mbit: float) -> str:
-    """Say a rate as people say it."""
-    if np.isinf(mbit):
-        return "no limit"
-    return f"{mbit:g} Mbit/s" if mbit < 1000 else f"{mbit / 1000:g} Gbit/s"
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -238,7 +173,7 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
 
 def _tuned_measured(measured: pd.DataFrame) -> pd.DataFrame:
     ratio, by = _over_defaults(measured)
-    table = _ratios(ratio, by, _ratio_spreads(measured))
+    table = ratios(ratio, by, _ratio_spreads(measured))
     table = table.assign(source="measured", setting=_in_words(table), default=_usual(table))
     table.loc[table["default"], ["low", "high", "log_error"]] = np.nan  # 1 by definition
     return table
@@ -341,7 +276,7 @@ def _usual(table: pd.DataFrame) -> pd.Series:
     return pd.Series(np.all([table[name] == value for name, value in SETTINGS.items()], axis=0), index=table.index)
 
 
-def _ratios(ratio: pd.Series, by: Sequence[str], spreads: Mapping[str, Spread]) -> pd.DataFrame:
+def ratios(ratio: pd.Series, by: Sequence[str], spreads: Mapping[str, Spread]) -> pd.DataFrame:
     """Return the geometric mean of ratios by group, with its interval by the spread of its network."""
     made = []
     for values, group in ratio.groupby(level=list(by), sort=True):

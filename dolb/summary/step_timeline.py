@@ -16,6 +16,7 @@ TIMES = (
     "communication_seconds", "exposed_seconds", "negotiation_seconds", "queue_seconds", "late_seconds", "idle_seconds"
 )  # fmt: skip
 _GRADIENT_BYTES, _MIB = 4, 2**20
+_NOTHING = (-np.inf, -np.inf, np.nan)  # of a time that may be none
 LANES = ("compute", "communication", "negotiation", "queue", "copy")
 _SHORTEST_MS = (
     0.001  # below a microsecond nothing can be seen at any zoom, and Horovod's readiness marks have no length
@@ -89,6 +90,31 @@ def longest_in_words(table: pd.DataFrame, variant: str, source: str) -> str:
     return f"{parts.index[0]} is the longest of the library's parts, {parts.iloc[0]:.0%} of the step ({others})"
 
 
+def overlap_in_words(table: pd.DataFrame) -> str:
+    """Say of DDP's measured steps how many buckets are reduced, in how many orders, and what share is hidden."""
+    of = table[(table["variant"] == ddp_vs_horovod.DDP) & (table["source"] == "measured")]
+    if of.empty:
+        return "No step of DDP was measured."
+    row = of.iloc[0]
+    order = "in the same order" if row["same_order"] else "in changing orders"
+    return (
+        f"{row['messages']:.0f} buckets are reduced {order} at every step, {_share(row, 'overlap')} of the time beside "
+        "computing."
+    )
+
+
+def agreement_in_words(table: pd.DataFrame) -> str:
+    """Say of Horovod's measured steps during what shares ranks negotiate and reduce."""
+    of = table[(table["variant"] == "Horovod") & (table["source"] == "measured")]
+    if of.empty:
+        return "No step of Horovod was measured."
+    row = of.iloc[0]
+    return (
+        f"Ranks negotiate during {_share(row, 'negotiation')} of a step and reduce during "
+        f"{_share(row, 'communication')}, mean over {row['repeats']} runs."
+    )
+
+
 def buckets_in_words(ds: xr.Dataset) -> str:
     """Say how large DDP's buckets were in the measured steps, on how many ranks, and why they were no larger."""
     ddp = rows(ds, "measured").query("library == 'ddp'")
@@ -106,12 +132,62 @@ def buckets_in_words(ds: xr.Dataset) -> str:
     return "; ".join(told) + "." if told else "No step of DDP was measured."
 
 
-def negotiation_ratio(ds: xr.Dataset) -> dict[str, float]:
-    """Return the logarithm of Horovod's time in negotiation over that in all-reduces, measured, with its interval."""
+def negotiation_ratios(ds: xr.Dataset) -> tuple[dict[str, float], dict[str, float]]:
+    """Return Horovod's time in negotiation while nothing is reduced over that in all-reduces, at least and at most.
+
+    Each is the mean of the logarithm over measured runs, with its interval. Both are the same for runs that recorded
+    that time. Of older ones it is known within limits: at least what is longer than all all-reduces, at most all of
+    the negotiation, or of the step outside all-reduces.
+    """
     measured = rows(ds, "measured")
     mine = measured[measured["library"] == "horovod"]
-    logs = np.log((mine["negotiation_seconds"] / mine["communication_seconds"]).to_numpy())
-    return dict(zip(("ratio", "low", "high"), mean_interval(logs), strict=True))
+    step, reduced, negotiated = (
+        mine[name] for name in ("step_seconds", "communication_seconds", "negotiation_seconds")
+    )
+    known = mine.get("negotiation_between_seconds", pd.Series(np.nan, mine.index))
+    limits = (known.fillna((negotiated - reduced).clip(lower=0)), known.fillna(negotiated.clip(upper=step - reduced)))
+    with np.errstate(divide="ignore"):
+        logs = [np.log((limit / reduced).to_numpy()) for limit in limits]
+    least, most = (
+        dict(zip(("ratio", "low", "high"), mean_interval(one) if np.isfinite(one).all() else _NOTHING, strict=True))
+        for one in logs
+    )
+    return least, most
+
+
+def drawn(ds: xr.Dataset, variant: str = "Horovod") -> dict[str, float]:
+    """Return of the measured step that is drawn, on rank 0: milliseconds of the step and of what Horovod does in it.
+
+    ``negotiation`` and ``communication`` are unions of their events, ``both`` is the time in which both run.
+    """
+    frame = one_step(ds, variant, "measured").to_dataframe().query("rank == 0")
+    lanes = {lane: part[["start_us", "end_us"]].to_numpy() / 1000 for lane, part in frame.groupby("lane")}
+    nothing = np.empty((0, 2))
+    mine = {lane: lanes.get(lane, nothing) for lane in ("step", "negotiation", "communication")}
+    lengths = {lane: _covered(spans) for lane, spans in mine.items()}
+    either = _covered(np.concatenate([mine["negotiation"], mine["communication"]]))
+    return {**lengths, "both": lengths["negotiation"] + lengths["communication"] - either}
+
+
+def drawn_in_words(ds: xr.Dataset) -> str:
+    """Say what share of the drawn step Horovod negotiates and reduces, and how much of both is at the same time."""
+    found = drawn(ds)
+    return (
+        f"The step that is drawn, of the first run, has {found['negotiation'] / found['step']:.0%} negotiation and "
+        f"{found['communication'] / found['step']:.0%} all-reduces: of {found['negotiation']:.0f} ms of negotiation "
+        f"{found['both']:.0f} pass while an earlier all-reduce holds Horovod's thread, and "
+        f"{found['negotiation'] - found['both']:.0f} while nothing is reduced, "
+        f"{(found['negotiation'] - found['both']) / found['step']:.0%} of the step."
+    )
+
+
+def _covered(spans: np.ndarray) -> float:
+    """Return the length that intervals cover together."""
+    if not len(spans):
+        return 0.0
+    spans = spans[np.argsort(spans[:, 0])]
+    before = np.concatenate([[-np.inf], np.maximum.accumulate(spans[:, 1])[:-1]])
+    return float((spans[:, 1] - np.maximum(spans[:, 0], before)).clip(min=0).sum())
 
 
 def events(ds: xr.Dataset) -> pd.DataFrame:

@@ -53,6 +53,17 @@ def test_negotiation_of_several_tensors_at_a_time_counts_once():
     assert (row["queue_us"], row["exposed_us"]) == (4, 4)
 
 
+def test_negotiation_while_something_is_reduced_is_told_apart():
+    one = events(
+        (0, "step", "step 0", 0, 100),
+        (0, "negotiation", "n", 10, 50),
+        (0, "communication", "earlier", 20, 40),
+        (0, "communication", "later", 60, 70),
+    )
+    (row,) = breakdown.negotiation_time(one).to_dict("records")
+    assert (row["negotiation_us"], row["between_us"]) == (40, 20)  # 10-20 and 40-50
+
+
 def test_idle_time_is_told_apart_by_what_happens_meanwhile():
     (row,) = breakdown.idle_time_breakdown(ONE_STEP).to_dict("records")
     # 110-120 is all negotiation, so nothing is left for the queue; of 175-200 the copy takes 3.

@@ -96,3 +96,34 @@ def test_without_lscpu_each_thread_is_a_core(monkeypatch):
     monkeypatch.setattr(cores, "_lscpu", lambda *_: "")
     assert set(cores._core_of.__wrapped__().items()) == {(thread, thread) for thread in os.sched_getaffinity(0)}
     assert cores.processor.__wrapped__() == os.uname().machine
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """Four cores, of which other work keeps busy so many at each look, and waits that take no time."""
+
+    def made(*looks):
+        left = list(looks)
+        monkeypatch.setattr(cores, "usable", lambda: 4)
+        monkeypatch.setattr(cores, "busy_threads", lambda: left.pop(0) if len(left) > 1 else left[0])
+        monkeypatch.setattr(cores, "_BETWEEN", 0.0)
+        return left
+
+    return made
+
+
+def test_ranks_wait_until_each_can_have_a_core(busy):
+    left = busy(3.0, 2.0, 0.5, 9.0)
+    assert cores.await_room(3) == 0.5
+    assert left == [9.0]  # looked at no further
+
+
+def test_ranks_go_on_when_patience_ends_and_record_what_is_busy(busy):
+    busy(3.0)
+    assert cores.await_room(3, patience=0.05) == 3.0
+
+
+@pytest.mark.parametrize(("ranks", "looks"), [(8, 1.0), (2, math.nan), (2, 2.0)])
+def test_where_waiting_cannot_help_or_is_not_needed_nobody_waits(busy, ranks, looks):
+    busy(looks, 0.0)
+    assert cores.await_room(ranks) == pytest.approx(looks, nan_ok=True)

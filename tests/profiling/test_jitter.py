@@ -35,10 +35,10 @@ def test_heavier_tails_cost_more_and_the_simulated_line_stays_below_what_they_le
 
 def test_the_words_tell_the_cost_what_it_stands_for_and_the_shape(table):
     points = calibrate.calibrate_published(claims.scaling_measurements()).points
-    said = jitter.in_words(points)
+    short, said = jitter.in_short(), jitter.in_words(points)
     for ranks, row in table.iterrows():
-        assert f"{row['efficiency']:.1%} at {ranks:,} GPUs ({row['alike']:.1%} without)" in said
+        assert f"{row['efficiency']:.1%} at {ranks:,} GPUs ({row['alike']:.1%} without)" in short
         assert f"{row['logistic']:.1%} ({row['normal']:.1%}) at {ranks:,}" in said
-    assert f"{FITTED_JITTER:.1%}" in said
+    assert f"{FITTED_JITTER:.1%}" in short
     assert f"asks for {np.max(points['asked']):.1%} alone" in said
     assert "every loss of the fitted points that the model lacks" in said

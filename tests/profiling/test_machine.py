@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from made_scaling import made_measurement, made_measurements
 
-from dolb import results
+from dolb import claims, results
 from dolb.profiling import machine
-from dolb.profiling.calibrate import errors
+from dolb.profiling.calibrate import calibrate_published, errors
 from dolb.profiling.policy import GLOO_THREADS, Horovod
 from dolb.profiling.simulate import events, simulate
 from dolb.summary.step_timeline import one_step
@@ -204,18 +204,32 @@ def test_the_fit_is_better_on_its_own_half(checked):
 
 
 def test_the_page_says_the_errors_of_both_halves_and_what_repetitions_differ_by(checked, published):
-    said = machine.in_words(checked, machine.repetitions(published))
+    said = machine.in_words(checked)
     for used in ("judge", "fit"):
         found = checked.errors(used)
         assert all(f"{value:.0%}" in said for value in (found.median, found.rms, found.worst, found.near))
     noise = machine.repetitions(published)
     assert noise.means < noise.single
-    assert f"those on several ranks differ by {noise.means:.0%}, and the speed of one rank" in said
+    said = machine.noise_in_words(noise)
+    assert (
+        f"a standard deviation of {noise.single:.0%}; the means that are compared differ by {noise.means:.0%}" in said
+    )
 
 
-def test_a_page_of_single_measurements_says_that_noise_is_not_known(checked):
-    said = machine.in_words(checked, machine.Noise(np.nan, np.nan, np.nan))
-    assert said.endswith("Nothing was measured twice, so how good a model could be is not known.")
+def test_the_table_has_the_judged_errors_here_and_on_published_points(checked):
+    known = calibrate_published(claims.scaling_measurements())
+    table = machine.judged_table(checked, known)
+    here, published = table.iloc[0], table.iloc[1]
+    assert [here["worst"], here["within 10%"]] == [
+        f"{value:.0%}" for value in (checked.errors("judge").worst, checked.errors("judge").near)
+    ]
+    assert (published["points"], published["fitted numbers"]) == (len(known.points), 1)
+    assert machine.judged_table(None, known).index.tolist() == ["published, efficiency"]
+
+
+def test_a_page_of_single_measurements_says_that_noise_is_not_known():
+    said = machine.noise_in_words(machine.Noise(np.nan, np.nan, np.nan))
+    assert said.startswith("Nothing was measured twice, so how good a model could be is not known.")
 
 
 def test_knobs_are_worth_their_place_on_the_published_runs(published):

@@ -90,10 +90,10 @@ def test_a_timeline_needs_a_traced_step():
 def test_a_measurement_whose_timeline_is_cut_is_refused(unpacked, tmp_path, lacking):
     for name in ("torch-0", "torch-1", "horovod-0"):
         path = unpacked("horovod", name)
-    assert timeline.whole_events(tmp_path).attrs["repaired"] == ""
+    assert trace.read(trace.find(tmp_path)).attrs["repaired"] == ""
     path.write_text(path.read_text()[:-lacking])
-    with pytest.raises(trace.TraceError, match=r"holds part of a trace: horovod-0.json .*; measure again"):
-        timeline.whole_events(tmp_path)
+    with pytest.raises(trace.TraceError, match=r"is cut: horovod-0.json .*; measure again"):
+        trace.read(trace.find(tmp_path))
 
 
 def test_horovod_ends_its_timeline_before_its_measurement_does(horovod):

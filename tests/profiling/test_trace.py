@@ -130,22 +130,30 @@ def test_a_rank_whose_clock_is_seconds_off_is_moved_back(unpacked, library):
 # Damaged files
 
 
-def test_a_timeline_without_its_closing_bracket_is_read_whole(unpacked):
+@pytest.mark.parametrize("lacking", [2, 300], ids=["its closing bracket", "its last events"])
+def test_a_cut_timeline_is_an_error_that_says_how_to_read_what_is_there(unpacked, lacking):
+    path = unpacked("horovod", "horovod-0")
+    path.write_text(path.read_text()[:-lacking])
+    with pytest.raises(TraceError, match=r"horovod-0.json is cut: .*; measure again, or read .* partial=True"):
+        trace.read([path])
+
+
+def test_a_timeline_without_its_closing_bracket_is_read_whole_if_asked_to(unpacked):
     path = unpacked("horovod", "horovod-0")
     whole = trace.read([path])
-    cut = trace.read([damage(path, lambda text: text.rstrip().removesuffix("]"))])
+    cut = trace.read([damage(path, lambda text: text.rstrip().removesuffix("]"))], partial=True)
     assert cut.equals(whole)
     assert cut.attrs["repaired"] == "horovod-0.json lacks its closing bracket"
 
 
-def test_a_timeline_that_ends_anywhere_is_read_as_far_as_it_goes(unpacked):
+def test_a_timeline_that_ends_anywhere_is_read_as_far_as_it_goes_if_asked_to(unpacked):
     path = unpacked("horovod", "horovod-0")
     text = path.read_text()
     whole = frame(trace.read([path]))
     seen = []
     for length in np.linspace(len(text) // 10, len(text) - 2, 60).astype(int):
         path.write_text(text[:length])
-        part = trace.read([path])
+        part = trace.read([path], partial=True)
         assert part.attrs["repaired"]
         seen.append(part.sizes["event"])
     assert seen == sorted(seen)

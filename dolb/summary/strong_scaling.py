@@ -1,0 +1,74 @@
+"""What strong scaling loses before any library has a part in it: the smaller batch of a rank is trained more slowly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import stats
+
+from dolb.summary import ddp_vs_horovod as study
+
+ALONE = "alone_images_per_second"
+
+
+def alone_speeds(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what one rank without a library did by network and batch: columns are batch sizes, values images a second.
+
+    Under weak scaling that rank has the batch of one rank, under strong scaling the global one. Means are geometric.
+    """
+    measured = study.rows(ds, "measured")
+    if ALONE not in measured:
+        return pd.DataFrame()
+    known = measured[(measured["hosts"] == 1) & measured[ALONE].notna()]
+    batch = known["batch_size_per_rank"].where(known["scaling"] == "weak", known["batch_size"]).astype(int)
+    return known.assign(batch=batch).pivot_table(index="arch", columns="batch", values=ALONE, aggfunc=stats.gmean)
+
+
+def in_words(ds: xr.Dataset) -> str:
+    """Say how much slower a rank is with its share of the batch than with all of it, and what strong scaling gains."""
+    speeds = alone_speeds(ds)
+    if speeds.shape[1] < 2 or speeds.iloc[:, [0, -1]].dropna().empty:
+        return "How fast one rank is alone was not measured with two sizes of a batch, so no share of that is told."
+    small, large = (int(speeds.columns[end]) for end in (0, -1))
+    share = (speeds[small] / speeds[large]).dropna().sort_values()
+    alone = (
+        "Under strong scaling part of the loss is no library's: the share of a rank becomes small. Alone, without a "
+        f"library, one rank trains batches of {small} images at {share.iloc[0]:.0%} ({share.index[0]}) to "
+        f"{share.iloc[-1]:.0%} ({share.index[-1]}) of its speed with {large}."
+    )
+    return " ".join(filter(None, (alone, _divided(ds, share, large // small), _gained(ds))))
+
+
+def _divided(ds: xr.Dataset, share: pd.Series, ranks: int) -> str:
+    """Say of the efficiency of as many ranks as take one such share each what the share explains, and what is left."""
+    cells = study.cells(ds)
+    mine = cells[(cells["scaling"] == "strong") & (cells["ranks"] == ranks) & cells["arch"].isin(share.index)]
+    if mine.empty:
+        return ""
+    rest = mine["efficiency"] / mine["arch"].map(share)
+    by_network = rest.groupby(mine["arch"]).agg(stats.gmean)
+    larger = int((share.reindex(by_network.index) < by_network).sum())
+    return (
+        f"Of the efficiency of {ranks} ranks that take one such share each, {mine['efficiency'].min():.0%} to "
+        f"{mine['efficiency'].max():.0%}, that is a factor of {share.min():.2f} to {share.max():.2f}, and all else "
+        f"(communication, waiting, one machine for all) another of {rest.min():.2f} to {rest.max():.2f}; with {larger} "
+        f"of {len(by_network)} networks the share costs more than all else."
+    )
+
+
+def _gained(ds: xr.Dataset) -> str:
+    """Say how many times the throughput of one rank alone all ranks have, on the most ranks that all networks have."""
+    cells = study.cells(ds)
+    strong = cells[(cells["scaling"] == "strong") & (cells["ranks"] > 1)]
+    if strong.empty:
+        return ""
+    networks = strong.groupby("ranks")["arch"].nunique()
+    ranks = int(networks[networks == networks.max()].index.max())
+    gained = strong[strong["ranks"] == ranks].assign(times=lambda table: table["ranks"] * table["efficiency"])
+    wide = gained.pivot_table(index="arch", columns="variant", values="times")
+    told = ", ".join(
+        f"{arch} {' and '.join(f'{value:.2f} ({name})' for name, value in row.items() if np.isfinite(value))}"
+        for arch, row in wide.iterrows()
+    )
+    return f"Measured on {ranks} ranks, a fixed batch is trained so many times as fast as by one rank alone: {told}."
