@@ -176,8 +176,10 @@ def ablation(table: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("gained:Q", title="against all on", format="+.1%"),
         alt.Tooltip("negotiation_seconds:Q", title="seconds of negotiation a step", format=".2~s"),
     ]
+    legend = ABOVE.copy(deep=True)
+    legend.columns = 4  # a page is no wider
     each = base.transform_filter("datum.switched_off !== 'none'").encode(
-        color=alt.Color("switched_off:N", title="simulated without (click)", sort=list(MECHANISMS), legend=ABOVE).scale(
+        color=alt.Color("switched_off:N", title="without (click)", sort=list(MECHANISMS), legend=legend).scale(
             domain=list(MECHANISMS), range=[colours[name] for name in MECHANISMS]
         ),
         opacity=picked(off),
