@@ -104,7 +104,7 @@ def _spread(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]
         "largest size that was run is open there and may hold any size beyond. Replicated needs a growth from the "
         "lowest to the highest rate whose interval lies above zero, and preferred batch sizes at the lowest rate whose "
         "intervals, none of them open, have a size in common. Not replicated: the growth's interval lies below zero, "
-        "and no size can be in common, open ends or not. Anything else is mixed. How near to each other curves run close "
+        "and no size can be in common, open ends or not. Anything else is mixed. How near is close "
         "together the claim does not say, so the distance at the lowest rate is told and not judged. "
         + one_seed_in_words(runs[runs["arch"].isin(first["networks"]) & runs["lr"].isin(found["lr"])])
     )
