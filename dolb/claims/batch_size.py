@@ -131,11 +131,9 @@ def _in_common(peaks: pd.DataFrame) -> tuple[bool | None, str]:
 def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
     runs = study.judged_runs(ds)
     networks = claims["G3"].setting
-    found = study.falls(runs)
-    found = found[found["arch"].isin([*networks["shallow"], *networks["deep"]])]
+    found = _falls(runs, networks)
     lacking = _lacking(found["arch"], [*networks["shallow"], *networks["deep"]], runs)
-    # A rate that some networks lack would compare one set of networks there and another elsewhere.
-    counted = found[found.groupby("lr")["arch"].transform("nunique") == found["arch"].nunique()]
+    counted = _at_common_rates(found)
     if not set(counted["arch"]) & set(networks["shallow"]) or not set(counted["arch"]) & set(networks["deep"]):
         reason = (
             "Falling curves of a shallow and of a deep network at one rate, which every network that is compared has, "
@@ -168,6 +166,16 @@ def _suddenness(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, 
         + one_seed_in_words(runs.merge(counted[list(study.CURVE)]))
     )
     return _within_reach(judged, ours, reason, lacking)
+
+
+def _falls(runs: pd.DataFrame, networks: Mapping[str, list[str]]) -> pd.DataFrame:
+    found = study.falls(runs)
+    return found[found["arch"].isin([*networks["shallow"], *networks["deep"]])]
+
+
+def _at_common_rates(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the curves at rates that all have; another would compare one set of networks there, another elsewhere."""
+    return found[found.groupby("lr")["arch"].transform("nunique") == found["arch"].nunique()]
 
 
 def _more_sudden(curves: pd.DataFrame, networks: Mapping[str, list[str]]) -> tuple[float, float, float]:
@@ -219,9 +227,7 @@ def _otherwise(
     if len(set(last["batch_size"])) > 1:
         # A small rest is a noisy last update of every epoch, and most so where batches are few.
         worst = last.sort_values("rest").iloc[0]
-        without = study.falls(runs[runs["batch_size"] != worst["batch_size"]])
-        without = without[without["arch"].isin([*networks["shallow"], *networks["deep"]])]
-        without = without[without.groupby("lr")["arch"].transform("nunique") == without["arch"].nunique()]
+        without = _at_common_rates(_falls(runs[runs["batch_size"] != worst["batch_size"]], networks))
         words = f"Without batch {worst['batch_size']:,}, which leaves a rest of {worst['rest']:,} images,"
         told.append((words, _more_sudden(without, networks)))
     return [(words, numbers) for words, numbers in told if np.isfinite(numbers[0])]
