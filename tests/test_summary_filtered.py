@@ -7,7 +7,7 @@ import pytest
 from made_runs import joined, made_run
 from scipy import stats
 
-from dolb import recipes, results
+from dolb import recipes, results, summary
 from dolb.summary import filtered as study
 
 EXAMPLES, KEPT = 1000, 800
@@ -126,9 +126,9 @@ def test_each_set_has_its_size_in_the_order_of_the_figures(ds):
 
 def test_the_smallest_p_is_held_to_all_tests_and_the_next_to_one_less():
     # 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is not to become less than the one before
-    found = study.holm(np.array([0.04, 0.01, np.nan, 0.03]))
+    found = summary.holm(np.array([0.04, 0.01, np.nan, 0.03]))
     assert found == pytest.approx([0.06, 0.03, np.nan, 0.06], nan_ok=True)
-    assert study.holm(np.array([0.7, 0.6])).tolist() == [1.0, 1.0]
+    assert summary.holm(np.array([0.7, 0.6])).tolist() == [1.0, 1.0]
 
 
 def test_gains_are_corrected_for_all_tests_of_both_comparisons(ds):

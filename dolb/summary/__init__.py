@@ -160,6 +160,16 @@ def interval(draws: np.ndarray, value: float | None = None) -> tuple[float, floa
     return float(low + shift), float(high + shift)
 
 
+def holm(p: np.ndarray) -> np.ndarray:
+    """Return p-values after Holm's correction for all of them together; NaN, of what was not tested, stays."""
+    adjusted = np.full(len(p), np.nan)
+    tested = np.flatnonzero(np.isfinite(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    left = len(order) - np.arange(len(order))  # the smallest is held to all tests, the next to all but one, ...
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(left * p[order]))
+    return adjusted
+
+
 def points(row: Any, name: str) -> str:
     """Say a change of accuracy in points with its interval, of a row that has both by that name."""
     value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))

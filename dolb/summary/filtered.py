@@ -248,7 +248,7 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
     none = differences(runs(ds).iloc[:0], "network", "network").assign(equal="", of=None)
     table = pd.concat([none, *parts], ignore_index=True)
     once = table.drop_duplicates("of")
-    corrected = dict(zip(once["of"], holm(once["p"].to_numpy(dtype=float)), strict=True))
+    corrected = dict(zip(once["of"], summary.holm(once["p"].to_numpy(dtype=float)), strict=True))
     table = table.assign(p_holm=table["of"].map(corrected).astype(float), tests=int(once["p"].notna().sum()))
     return table.drop(columns="of")
 
@@ -335,13 +335,3 @@ def images_in_words(ds: xr.Dataset) -> str:
     share = (other / full - 1).dropna()
     listed = ", ".join(f"{value:+.0%} at {size:,}" for size, value in share.items() if abs(value) >= MANY_MORE)
     return listed or "none"
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """Return p-values after Holm's correction for all of them together; NaN, of what was not tested, stays."""
-    adjusted = np.full(len(p), np.nan)
-    tested = np.flatnonzero(np.isfinite(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    left = len(order) - np.arange(len(order))  # the smallest is held to all tests, the next to all but one, ...
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(left * p[order]))
-    return adjusted
