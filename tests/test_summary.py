@@ -123,6 +123,15 @@ def test_few_seeds_take_their_spread_from_the_nearest_cells_of_their_rate_first(
     assert found[0.3, 1024] == pytest.approx((np.std(loud, ddof=1), 5), rel=1e-4)  # enough of its own
 
 
+def test_a_cell_in_which_a_run_dropped_late_lends_its_spread_to_no_other():
+    fell = [made_run((0.7, 0.3, 0.3), seed=0, batch_size=512), made_run((0.7, 0.7, 0.7), seed=1, batch_size=512)]
+    quiet = seeds(0.70, 0.71, 0.72, 0.73, 0.74, 0.75, batch_size=2048)
+    found = {size: noise for (_, size), noise in spread([*seeds(0.7, batch_size=256), *fell, *quiet]).items()}
+    own = cells(fell)["deviation"].item()
+    assert found[256] == pytest.approx(found[2048]) == (pytest.approx(np.std(np.arange(6) / 100, ddof=1), rel=1e-4), 5)
+    assert (found[512].degrees, found[512].deviation > 0.3 * own) == (1 + 5, True)  # itself it keeps, beside others'
+
+
 def test_one_seed_takes_the_spread_of_others():
     runs = [*seeds(0.5, batch_size=256), *seeds(0.70, 0.71, 0.72, 0.73, 0.74, 0.75, batch_size=512)]
     found, draws = bootstrapped(runs)

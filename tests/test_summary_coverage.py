@@ -3,7 +3,7 @@
 from itertools import chain
 
 import xarray as xr
-from made_runs import made_curve, made_study
+from made_runs import made_curve, made_run, made_study
 
 from dolb import recipes, results, summary
 from dolb.summary import coverage
@@ -33,6 +33,13 @@ def test_whose_spread_stands_in_for_that_of_another_seed_is_said():
     pooled = 100 * ((0.02**2 + 0.04**2) / 2 / 2) ** 0.5  # two cells, a degree of freedom each, all that there are
     assert "from the nearest cells that have several, in rate and batch size, of resnet18" in found
     assert f"from {pooled:.1f} points at batch 64" in found
+
+
+def test_cells_in_which_a_run_dropped_late_are_not_named_among_those_that_lend():
+    runs = [made_curve(SIZES, arch=arch) for arch in ("resnet18", "resnet50")]
+    runs += [made_curve({64: 0.71, 256: 0.82}, arch="resnet18", seed=1)]
+    fell = [made_run((0.7, 0.7, 0.7, 0.2, 0.2), arch="resnet50", batch_size=64, seed=1)]
+    assert "of resnet18, without those in which a run dropped late, or from" in said(*runs, fell)
 
 
 def test_nothing_is_said_of_seeds_where_every_cell_has_several():

@@ -3,7 +3,8 @@
 Two seeds tell next to nothing of their spread, and one nothing at all; cells of like rate and batch size tell more. The
 rate matters most: at one batch size, runs at a rate near the largest that trains differ many times as much as others.
 Those are mostly cells of another network, so a run's own last epochs have a say too: another seed differs by no less
-than these differ among themselves.
+than these differ among themselves. A cell in which a run dropped late lends nothing: how far that accident went is not
+what seeds differ by elsewhere, and such cells were given more seeds because of it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
 
     A group that has `ENOUGH` degrees of its own is left alone. To any other the nearest groups are added, all that are
     equally near at once, until there are enough: variances are pooled by their degrees. Nearness is in batch size and
-    rate, of whatever network. With a column ``jitter``, `jitter` of each run, the deviation of such a group is not less
-    than its own runs' is.
+    rate, of whatever network; a group in which a run has a ``late_drop`` is not asked. With a column ``jitter``,
+    `jitter` of each run, the deviation of a group that asked is not less than its own runs' is.
     """
     groups = frame.groupby(list(by), sort=True)
     # Runs that diverged are at chance, all alike, which says nothing of others.
     degrees = np.where(groups["diverged"].any(), 0, groups.size() - 1)
     squares = degrees * groups["accuracy"].var(ddof=1).fillna(0.0).to_numpy()
+    lends = (degrees > 0) & ~groups["late_drop"].any().to_numpy()
     size, rate = (np.log2(groups[name].first().to_numpy(dtype=float)) for name in ("batch_size", "lr"))
     rate *= RATE / np.log2(10**0.5)
     least = np.zeros(len(degrees))
@@ -46,12 +48,12 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
     found = []
     for own in range(len(degrees)):
         away = np.round(np.abs(size - size[own]) + np.abs(rate - rate[own]), 6)
-        away[own] = -1.0
-        free = within = 0.0
-        for distance in np.unique(away[degrees > 0]):
+        others = lends & (np.arange(len(degrees)) != own)
+        free, within = float(degrees[own]), float(squares[own])
+        for distance in np.unique(away[others]):
             if free >= ENOUGH:
                 break
-            there = away == distance
+            there = others & (away == distance)
             free, within = free + degrees[there].sum(), within + squares[there].sum()
         deviation = float((within / free) ** 0.5) if free else 0.0
         if free and degrees[own] < ENOUGH:
