@@ -229,8 +229,9 @@ def test_at_one_small_batch_what_speaks_against_a_claim_counts_and_is_said_to_be
     assert "of two batch sizes, are the least; these were trained with batch 256" in found["G10"].reason
 
 
-def test_a_batch_run_at_some_weight_decays_has_no_best_and_no_mean_yet(every_claim):
-    ds = small(network=0.02)
+@pytest.mark.parametrize("growth", [0.01, -0.01])
+def test_a_batch_run_at_some_weight_decays_has_no_best_and_no_mean_yet(growth, every_claim):
+    ds = small(network=0.02, growth=growth)
     part = (ds["batch_size"] != 64) | (ds["weight_decay"] == ds["weight_decay"].min())
     found = {name: verdict(name, every_claim, ds.isel(run=part.to_numpy().nonzero()[0])) for name in ("G7", "G10")}
     assert "at batch 64" not in found["G7"].ours

@@ -30,10 +30,11 @@ def one_seed_in_words(runs: pd.DataFrame) -> str:
             f"{100 * row['deviation']:.1f} points at batch {row['batch_size']:,} and rate {row['lr']:g}"
             for row in (of_one[0], of_one[-1])
         )
+        lends = (cells["n"] > 1) & (cells["late_drops"] == 0)
         steady = ", without those in which a run dropped late" if cells["late_drops"].any() else ""
         held = (
             "Intervals take the noise between seeds from the nearest cells that have several, in rate and batch size, "
-            f"of {listed(by_depth(cells.loc[(cells['n'] > 1) & (cells['late_drops'] == 0), 'arch']))}{steady}, or from a run's own last epochs where these "
+            f"of {listed(by_depth(cells.loc[lends, 'arch']))}{steady}, or from a run's own last epochs where these "
             f"differ by more (standard deviations from {least} to {most}),"
         )
     return f"{held} where there is one seed: {listed(told)}."
