@@ -42,6 +42,21 @@ def test_cells_in_which_a_run_dropped_late_are_not_named_among_those_that_lend()
     assert "of resnet18, without those in which a run dropped late, or from" in said(*runs, fell)
 
 
+def test_networks_that_could_lend_and_are_not_asked_are_not_named():
+    far = [made_curve({1024: value}, arch="resnet152", lr=0.3, seed=seed) for seed, value in enumerate((0.5, 0.6))]
+    near = [made_run((0.8 + 0.01 * seed,) * 5, arch="resnet18", batch_size=64, seed=seed) for seed in range(6)]
+    assert "of resnet18, or from" in said(made_curve(SIZES, arch="resnet50"), near, *far)
+
+
+def test_who_dropped_late_is_told_by_network_and_whether_other_seeds_did():
+    fell = [made_run((0.7, 0.7, 0.7, 0.2, 0.2), arch="resnet50", batch_size=64, seed=seed) for seed in (0, 1)]
+    fell += [made_run((0.7, 0.7, 0.7, 0.2, 0.2), arch="resnet152", batch_size=128)]
+    found = coverage.dropped_in_words(results.merge([*fell, *made_curve(SIZES, arch="resnet18")]))
+    assert found.startswith("These are 0 of 3 of resnet18, 2 of 2 of resnet50 and 1 of 1 of resnet152.")
+    assert "Of 2 cells with such a run 1 have other seeds, and in 1 of them another dropped too" in found
+    assert coverage.dropped_in_words(results.merge(made_curve(SIZES))) == ""
+
+
 def test_nothing_is_said_of_seeds_where_every_cell_has_several():
     assert said(made_curve(SIZES, seed=0), made_curve(SIZES, seed=1)) == ""
 

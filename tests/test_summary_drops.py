@@ -30,7 +30,8 @@ def test_runs_that_ended_at_chance_are_named_too():
 
 def test_a_number_is_followed_by_how_many_of_its_runs_dropped():
     assert drops.in_brackets(0, 2) == ""
-    assert drops.in_brackets(1, 2) == " (1 of 2 runs dropped late, which may make the difference)"
+    assert drops.in_brackets(1, 2) == " (1 of 2 runs dropped late)"
+    assert drops.in_brackets(3, 3) == " (all 3 runs dropped late)"
 
 
 def test_runs_that_diverged_are_named_too():

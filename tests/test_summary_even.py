@@ -45,7 +45,7 @@ def test_words_say_of_how_many_seeds_a_pair_is():
 def test_words_say_where_a_run_dropped_late():
     dropped = made_run((0.8, 0.66, 0.66, 0.6, 0.66), experiment="even-batches", batch_size=16667, bn_workers=8, lr=0.03)
     told = even.in_words(curve(), dropped)
-    assert "one seed each (1 of 2 runs dropped late, which may make the difference)." in told
+    assert "one seed each (1 of 2 runs dropped late)." in told
     assert told.endswith("in 1 the interval is clear of zero, in 0 of these without a run that dropped late.")
 
 

@@ -46,7 +46,10 @@ def test_at_equal_updates_only_the_batch_differs():
     assert found["accuracy"].tolist() == pytest.approx([0.4 + 0.05, 0.8 + 0.1])  # after four epochs and after eight
     said = progress.in_words(table(closer))
     assert "90.0% with batches of 10,000" in said
-    assert "Of 1 curves the largest batch is ahead of the smallest that meets it there in 1." in said
+    assert (
+        "Of 1 curves the largest batch is ahead of the smallest that meets it there in 1; the best size of a curve is"
+        in said
+    )
     assert "what they lack in updates" in said
 
 

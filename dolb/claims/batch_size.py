@@ -209,7 +209,7 @@ def _whichever_is_left_out(curves: pd.DataFrame, networks: Mapping[str, list[str
     if not without:
         return judged, "No single curve decides this: the outcome stays whichever is left out."
     if judged == "mixed":
-        return judged, f"Without one curve that would be told: without {' or without '.join(without)}."
+        return judged, f"Leaving out one curve would decide it: without {' or without '.join(without)}."
     return "mixed", (
         f"By all curves that is {judged}, but a single curve decides it: it is otherwise without "
         f"{' or without '.join(without)}."
@@ -241,7 +241,8 @@ def _seam(found: pd.DataFrame, ds: xr.Dataset) -> str:
     if there.empty:
         return ""
     curves = listed(
-        f"{row['arch']} at rate {row['lr']:g}" + (", whose run there dropped late" if first in row["dropped"] else "")
+        f"{row['arch']} at rate {row['lr']:g}"
+        + (", with a run there that dropped late" if first in row["dropped"] else "")
         for row in there.to_dict("records")
     )
     told = (
@@ -359,6 +360,7 @@ def _range(curves: pd.DataFrame) -> str:
 
 
 def _interval(value: float, low: float, high: float) -> str:
+    value, low, high = (round(number, 2) + 0.0 for number in (value, low, high))  # no minus before a zero
     return f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 

@@ -14,12 +14,12 @@ import xarray as xr
 from scipy import stats
 
 from dolb import results
+from dolb.summary.spread import AT_CHANCE as AT_CHANCE
 from dolb.summary.spread import between_seeds, jitter
 
 LAST_EPOCHS = 5
 LATE_EPOCHS = 10  # the last epochs, in which a run that drops has little time to recover
 LATE_DROP = 0.15  # of accuracy, below the best epoch before: several times what one epoch differs from the next
-AT_CHANCE = 0.12  # an accuracy at which a network of ten classes has learned next to nothing
 CONFIDENCE = 0.95
 DRAWS = 1000
 _TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)

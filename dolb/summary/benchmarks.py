@@ -159,9 +159,11 @@ def ratios_in_words(engine: pd.DataFrame, baseline: str, device: str) -> str:
         for arch in by_depth(compared["arch"])
         if len(rows := compared[compared["arch"] == arch])
     ]
+    packs = compared[compared["runs_at_once"] > 1].sort_values(["arch", "batch_size"])
+    falls = packs.groupby("arch")["ratio"].agg(lambda ratio: bool((ratio.diff().dropna() < 0).all())).all()
     words = (
         f"Timed in turns with a {baseline} of PyTorch on one {device}, the engine trains {', and '.join(cells)}, "
-        f"{_ranges(compared, 'ratio', '.1f', ' times as fast')}, the more the smaller the batch."
+        f"{_ranges(compared, 'ratio', '.1f', ' times as fast')}{', the more the smaller the batch' if falls else ''}."
     )
     others = by_depth(set(engine["arch"]) - set(compared["arch"]))
     return words + (f" With {listed(others)} the two were not timed in one process." if others else "")
@@ -205,7 +207,9 @@ def beside_in_words(cells: pd.DataFrame, program: str, baseline: str) -> str:
         return f"{program} was not timed."
     told = []
     for row in rows.to_dict("records"):
-        kind = "faster" if row["ratio_low"] > 1 else "no faster" if row["ratio"] <= 1 else "not clearly faster"
+        kind = (
+            "faster" if row["ratio_low"] > 1 else "slower" if row["ratio_high"] < 1 else "not surely faster or slower"
+        )
         words = (
             f"{program} was {kind} than the {baseline} with {row['arch']} at batch {row['batch_size']:,}: "
             f"{row['ratio']:.2f} times its speed ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"

@@ -215,7 +215,7 @@ def eager_in_words(total: Mapping[str, float]) -> str:
     which = "these runs" if total["known_runs"] == total["runs"] else f"{total['known_runs']:,} of these runs"
     return (
         f"At the speed of a plain eager loop {which} would take {total['eager_minutes']:,.1f} minutes instead of "
-        f"{total['known_minutes']:,.1f}, evaluation not counted; speeds between benchmarked batch sizes are "
+        f"{total['known_minutes']:,.1f}; evaluation is in the latter alone. Speeds between benchmarked batch sizes are "
         "interpolated, and no speed is taken beyond them."
     )
 

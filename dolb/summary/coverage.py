@@ -10,6 +10,7 @@ import xarray as xr
 
 from dolb import summary
 from dolb.summary.batch_size import CELL, CURVE, by_depth
+from dolb.summary.spread import between_seeds
 
 
 def one_seed_in_words(runs: pd.DataFrame) -> str:
@@ -30,14 +31,34 @@ def one_seed_in_words(runs: pd.DataFrame) -> str:
             f"{100 * row['deviation']:.1f} points at batch {row['batch_size']:,} and rate {row['lr']:g}"
             for row in (of_one[0], of_one[-1])
         )
-        lends = (cells["n"] > 1) & (cells["late_drops"] == 0)
+        asked = [noise.lenders for noise, n in zip(between_seeds(runs, CELL), cells["n"], strict=True) if n == 1]
+        whose = [listed(by_depth(cells.loc[list(lenders), "arch"])) for lenders in asked]
+        usual = max(dict.fromkeys(whose), key=whose.count)
+        others = whose.count(usual) < len(whose)
         steady = ", without those in which a run dropped late" if cells["late_drops"].any() else ""
         held = (
             "Intervals take the noise between seeds from the nearest cells that have several, in rate and batch size, "
-            f"of {listed(by_depth(cells.loc[lends, 'arch']))}{steady}, or from a run's own last epochs where these "
-            f"differ by more (standard deviations from {least} to {most}),"
+            f"of {usual}{f' in {whose.count(usual)} of {len(whose)} cells' if others else ''}{steady}, or from a run's "
+            f"own last epochs where these differ by more (standard deviations from {least} to {most}),"
         )
     return f"{held} where there is one seed: {listed(told)}."
+
+
+def dropped_in_words(ds: xr.Dataset) -> str:
+    """Say how many runs of each network dropped late, and in how many cells of several seeds more than one did."""
+    frame = summary.final_accuracy(ds)
+    if not frame["late_drop"].any():
+        return ""
+    of = frame.groupby("arch")["late_drop"].agg(["sum", "size"])
+    networks = listed([f"{of.loc[arch, 'sum']} of {of.loc[arch, 'size']} of {arch}" for arch in by_depth(of.index)])
+    cells = frame.groupby([*CELL, "bn_workers"])["late_drop"].agg(["sum", "size"])
+    cells = cells[cells["sum"] > 0]
+    several = cells[cells["size"] > 1]
+    return (
+        f"These are {networks}. Of {len(cells)} cells with such a run {len(several)} have other seeds, and in "
+        f"{int((several['sum'] > 1).sum())} of them another dropped too; where there is one seed, whether another "
+        "would drop is not known. Intervals of cells without such a run are those of runs that do not drop."
+    )
 
 
 def rate_in_words(best: pd.Series, cells: pd.DataFrame) -> str:

@@ -11,7 +11,9 @@ from dolb import summary
 
 def in_brackets(dropped: int, runs: int) -> str:
     """Say behind a number how many of its runs dropped late; empty for none."""
-    return f" ({dropped} of {runs} runs dropped late, which may make the difference)" if dropped else ""
+    if not dropped:
+        return ""
+    return f" (all {runs} runs dropped late)" if dropped == runs else f" ({dropped} of {runs} runs dropped late)"
 
 
 def in_words(ds: xr.Dataset) -> str:
@@ -24,7 +26,7 @@ def in_words(ds: xr.Dataset) -> str:
     count, lost = int(frame["late_drop"].sum()), int(_at_chance(frame).sum())
     told = (
         f"{count} of {len(frame)} runs dropped late: {rule}. The accuracy that counts is then that of a run which fell "
-        "or is on its way back, and where there is one seed, whether another would drop as well is not known."
+        "or is on its way back."
         if count
         else f"No run dropped late, which would be that {rule}."
     )

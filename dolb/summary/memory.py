@@ -23,6 +23,11 @@ def in_words(ds: xr.Dataset) -> str:
         f"A run took at most {most['peak_memory_bytes'] / GB:.1f} GB of its device's memory ({most['arch']} with batch "
         f"{most['batch_size']:,})."
     )
+    if most["concurrent_runs"] > 1 or (frame["concurrent_runs"] > 1).any():
+        told += (
+            " Several at once take more together; that stays below 90% of the device's by the engine's limit, which a "
+            "test on the device holds, and was not recorded."
+        )
     if not host.notna().any():
         return f"{told} The host's memory was not recorded."
     told += (

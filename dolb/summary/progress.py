@@ -77,6 +77,12 @@ def in_words(table: pd.DataFrame) -> str:
         f"{one['lr'].iloc[0]:g} is at {told}. Of {len(ends)} curves the largest batch is ahead of the smallest that "
         f"meets it there in {sum(ahead)}"
     )
+    best = table[table["last"]].sort_values("accuracy").groupby(list(study.CURVE)).tail(1)
+    there = best.merge(equal[list(study.CELL)], on=list(study.CELL))
+    met += f"; the best size of a curve is among those that meet in {len(there)} of {len(best)}"
     if 2 * sum(ahead) > len(ends):
-        return f"{met}. What large batches lose in a fixed number of epochs is, there, what they lack in updates."
-    return f"{met}: that large batches lose is not their lack of updates alone."
+        return (
+            f"{met}. What large batches lose in a fixed number of epochs to the sizes that they meet is what they lack "
+            "in updates; of smaller ones this does not tell."
+        )
+    return f"{met}. That large batches lose is not their lack of updates alone."
