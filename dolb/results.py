@@ -190,7 +190,7 @@ def provenance_of(ds: xr.Dataset) -> dict[str, str]:
         "dolb": values("dolb_version"),
         "commit": values("commit"),
     }
-    if {"epoch", "example"} & set(ds.dims):
+    if {"epoch", "example"} & set(ds.dims) or "library" in ds:
         info |= {
             "networks": values("arch"),
             "data": f"{values('data')} ({values('data_fingerprint')})",

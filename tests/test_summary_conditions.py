@@ -46,6 +46,17 @@ def test_only_pinned_ranks_are_said_to_have_a_core(pinned):
     assert ("core of its own" in conditions.cores(ranks_on(pinned))) == pinned
 
 
+def test_what_ranks_train_on_and_how_much_of_it_is_said():
+    rows = [
+        made_measurement(batch_size_per_rank=16),
+        made_measurement(batch_size_per_rank=32, scaling="strong", ranks=2),
+    ]
+    assert conditions.trained(results.merge(rows)) == (
+        "Ranks train on random images in the shape of CIFAR-10, 16 a rank under weak scaling and 64 in all under "
+        "strong scaling."
+    )
+
+
 def test_runs_with_less_than_a_core_free_for_each_rank_are_counted():
     """On four cores, three ranks beside one busy core have one each, and beside one and a half have not."""
     rows = [
@@ -53,7 +64,7 @@ def test_runs_with_less_than_a_core_free_for_each_rank_are_counted():
         for repeat, busy in enumerate((1.0, 1.5))
     ]
     said = conditions.cores(results.merge(rows))
-    assert "In 1 of 2 runs less than a core was free for each rank then, all on 3 ranks." in said
+    assert "In 1 of the 2 runs on 3 ranks less than a core was free for each rank then: they lacked 0.5 to 0.5" in said
     assert "less than a core" not in conditions.cores(ranks_on(True, busy=5.0))  # of how many is not known
 
 

@@ -62,6 +62,14 @@ def test_the_error_of_the_simulator_is_told_of_points_that_it_was_not_fitted_to(
     assert "does not judge" in links.in_words(cells, points[:1])
 
 
+def test_networks_that_were_measured_over_unlike_links_are_told_apart(simulation):
+    cells = links.cells(completed(made_linked(over_links), simulation))
+    fast = cells[cells["link_mbit"] == np.inf].assign(arch="vgg11")
+    points = pd.DataFrame({"used": ["fit"], "error": [0.1], "link_mbit": [np.inf], "compute": [1.0]})
+    said = links.in_words(pd.concat([cells, fast], ignore_index=True), points)
+    assert "on 2 hosts, smallnet-8 with links of 100 Mbit/s, no limit; vgg11 with links of no limit." in said
+
+
 @pytest.mark.parametrize(("mbit", "said"), [(20, "20 Mbit/s"), (2500, "2.5 Gbit/s"), (np.inf, "no limit")])
 def test_a_rate_is_said_as_people_say_it(mbit, said):
     assert links.rate_in_words(mbit) == said

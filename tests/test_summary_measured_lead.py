@@ -36,11 +36,26 @@ def test_the_table_has_a_row_per_network_and_their_mean_and_a_column_per_number_
     assert table.loc["geometric mean", "2 ranks"].startswith(f"{1.2 * np.sqrt(1.1):.2f} (")
 
 
-def test_a_mean_of_independent_networks_is_known_better_than_each_by_the_root_of_their_number(simulation):
+def test_a_mean_of_networks_that_share_their_launches_is_known_no_better_than_each(simulation):
+    """What a repetition does to one network it does to the other: two networks of three launches are three draws."""
     found = measured_lead.leads(completed(two_networks(lambda _: 1.2), simulation)).query("ranks == 2")
-    errors = found.set_index("arch")["log_error"]
-    assert errors["geometric mean"] == pytest.approx(np.hypot(errors["resnet18"], errors["vgg11"]) / 2)
-    assert found.set_index("arch")["freedom"]["geometric mean"] > found["freedom"].iloc[0]
+    errors, freedom = found.set_index("arch")["log_error"], found.set_index("arch")["freedom"]
+    assert errors["geometric mean"] == pytest.approx(errors["resnet18"])
+    assert freedom["geometric mean"] == 2 * (3 - 1)  # two numbers of ranks, three repetitions
+
+
+def test_a_mean_of_networks_whose_noise_cancels_within_a_launch_is_known_better(simulation):
+    rows = []
+    for arch, sign in (("resnet18", 1), ("vgg11", -1)):
+        rows += made_measurements(
+            lambda library, ranks, repeat, sign=sign: (
+                100.0 * ranks * (1.2 * 1.1 ** (sign * (repeat - 1)) if library == "ddp" else 1)
+            ),
+            arch=arch,
+        )
+    errors = measured_lead.leads(completed(rows, simulation)).query("ranks == 2").set_index("arch")["log_error"]
+    assert errors["geometric mean"] == pytest.approx(0, abs=1e-9)
+    assert errors["resnet18"] > 0.01
 
 
 def test_there_is_a_mean_only_where_every_network_was_measured(simulation):
@@ -95,7 +110,14 @@ def test_a_small_share_is_told_by_how_fast_one_rank_alone_trains_it(simulation):
     # On the 4 ranks efficiency is 100 / (4 x 60), of which a half is the share.
     assert "share each, 42% to 42%, that is a factor of 0.50 to 0.50, and all else" in said
     assert "another of 0.83 to 0.83; with 1 of 1 networks the share costs more" in said
-    assert "smallnet-8 1.67 (DDP)" in said  # on the 4 ranks: 100 images a second, over 60
+    assert "Of 1 pairs of network and library 1 are fastest on fewer ranks than the most, 4, on which 0 of 1" in said
+
+
+def test_what_ranks_gain_on_a_fixed_batch_is_told_by_number_of_ranks(simulation):
+    table = strong_scaling.gains(completed(strong(30.0, 60.0), simulation))
+    assert table.index.tolist() == ["smallnet-8, DDP"]
+    # 150 images a second on 2 ranks and 100 on 4, over 60 of one alone; of one run each, with no interval
+    assert table.to_dict("records") == [{"2 ranks": "2.50", "4 ranks": "1.67"}]
 
 
 def test_without_two_sizes_of_a_batch_no_share_is_told(simulation):

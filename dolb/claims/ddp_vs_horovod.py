@@ -303,7 +303,7 @@ def _ideal(ds: xr.Dataset, _claims: Mapping[str, Claim]) -> tuple[str, str, str]
 
 def _cell(row: pd.Series) -> str:
     return (
-        f"{row['efficiency']:.0%} ({row['low']:.0%} to {row['high']:.0%}; {row['variant']}, {row['arch']}, "
+        f"{row['efficiency']:.1%} ({row['low']:.1%} to {row['high']:.1%}; {row['variant']}, {row['arch']}, "
         f"{row['scaling']}, {row['ranks']} ranks)"
     )
 

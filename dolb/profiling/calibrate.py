@@ -265,7 +265,7 @@ def published_in_words(found: Calibration) -> str:
     return (
         f"There are {len(points)} points, and one knob is fitted to them: the spread of compute times over GPUs "
         "within a step, which takes up whatever else these points lose. Without it the simulator would be off by "
-        f"{bare}. They are too few to halve, so each is judged by the others: left out in turn, with the "
+        f"{bare}. They are few, so each is also judged by all others: left out in turn, with the "
         f"others fitted, it is off by {judged}. With half of them fitted and the other half judged, in all {ways} "
         f"ways, it is off by {halved:.0%} at most. All together ask for a standard deviation of "
         f"{found.knobs['jitter']:.1%}, which the lines of the curves above have. Each alone asks for {asked.min():.1%} "

@@ -72,9 +72,27 @@ def _short_of_cores(recorded: pd.DataFrame) -> str:
     there = recorded["device"].str.extract(_CORES, expand=False).astype(float)
     if there.isna().any():
         return ""
-    short = recorded[recorded["ranks"] + recorded["busy_threads"] > there]
-    where = f", all on {_listed(short['ranks'])} ranks" if len(short) else ""
-    return f" In {len(short)} of {len(recorded)} runs less than a core was free for each rank then{where}."
+    lack = (recorded["ranks"] + recorded["busy_threads"] - there)[lambda cores: cores > 0]
+    if lack.empty:
+        return " In every run there was a core for each rank."
+    ranks = recorded.loc[lack.index, "ranks"]
+    among = int(recorded["ranks"].isin(set(ranks)).sum())
+    return (
+        f" In {len(lack)} of the {among} runs on {_listed(ranks)} ranks less than a core was free for each rank then: "
+        f"they lacked {lack.min():.1f} to {lack.max():.1f} cores. On fewer ranks there was one for each."
+    )
+
+
+def trained(ds: xr.Dataset) -> str:
+    """Say on what ranks were trained, and on how many images each."""
+    measured = rows(ds, "measured")
+    local = measured[measured["hosts"] == 1]
+    images = {"synthetic": "random images in the shape of CIFAR-10"}
+    of = ", ".join(images.get(name, f"images of {name}") for name in sorted(set(measured["data"])))
+    weak, strong = (local[local["scaling"] == name] for name in ("weak", "strong"))
+    parts = [f"{_listed(weak['batch_size_per_rank'])} a rank under weak scaling"] if len(weak) else []
+    parts += [f"{_listed(strong['batch_size'])} in all under strong scaling"] if len(strong) else []
+    return f"Ranks train on {of}, {' and '.join(parts)}."
 
 
 def _listed(values: pd.Series) -> str:

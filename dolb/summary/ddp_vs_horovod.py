@@ -138,19 +138,16 @@ def paired(runs: pd.DataFrame, by: list[str]) -> pd.Series:
 
 
 def _ratio_spreads(measured: pd.DataFrame) -> dict[str, Spread]:
-    """Pool what ratios of two runs of a network differ by: of the libraries, and of settings to the defaults.
+    """Pool what ratios of two runs of a network differ by, those of the libraries on as many ranks in one repetition.
 
-    Either is of two runs on as many ranks in one repetition; settings are too few to tell a spread of their own.
+    Ratios of settings to the defaults take it too: they share one run of the defaults, so that their own spread would
+    count that one again and again.
     """
     by = ["arch", "scaling", "ranks"]
-    settings, setting = _over_defaults(measured)
-    changed = settings[~_usual(settings.index.to_frame(index=False)).to_numpy()]
-    found = {}
-    for arch in sorted(set(measured["arch"])):
-        own = measured[(measured["arch"] == arch) & ~measured["shared"]]
-        mine = changed[changed.index.get_level_values("arch") == arch]
-        found[arch] = pooled.joined(pooled.spread(paired(own, by), by), pooled.spread(mine, setting))
-    return pooled.by_kind(found)
+    runs = measured[~measured["shared"]]
+    return pooled.by_kind(
+        {arch: pooled.spread(paired(runs[runs["arch"] == arch], by), by) for arch in sorted(set(measured["arch"]))}
+    )
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

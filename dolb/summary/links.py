@@ -96,9 +96,17 @@ def in_words(cells: pd.DataFrame, points: pd.DataFrame) -> str:
     simulator's check has them.
     """
     hosts = ", ".join(map(str, sorted(set(cells["hosts"]))))
-    limits = ", ".join(dict.fromkeys(cells.sort_values("link_mbit")["limit"]))
+    limits = {
+        arch: ", ".join(dict.fromkeys(group.sort_values("link_mbit")["limit"])) for arch, group in cells.groupby("arch")
+    }
+    alike = len(set(limits.values())) == 1
+    which = (
+        f"{', '.join(limits)} on {hosts} hosts, with links of {next(iter(limits.values()))}"
+        if alike
+        else (f"on {hosts} hosts, {'; '.join(f'{arch} with links of {rates}' for arch, rates in limits.items())}")
+    )
     judged = points[points["used"] == "judge"]
-    told = f"Measured: {', '.join(sorted(set(cells['arch'])))} on {hosts} hosts, with links of {limits}. "
+    told = f"Measured: {which}. "
     if judged.empty:
         return f"{told}One rate alone does not judge the simulator."
     errors = judged["error"].abs()

@@ -18,29 +18,29 @@ EVERY = "geometric mean"
 def leads(ds: xr.Dataset, scaling: str = "weak") -> pd.DataFrame:
     """Return the ratios of `ddp_vs_horovod.gaps` of one scaling, and under ``EVERY`` their mean over the networks.
 
-    There is a mean on every number of ranks that all of the networks have, so that means compare. Its error is made of
-    theirs, and its degrees of freedom are Satterthwaite's.
+    There is a mean on every number of ranks that all of the networks have, so that means compare.
     """
     gaps = study.gaps(ds)
     gaps = gaps[gaps["scaling"] == scaling]
-    every = gaps["arch"].nunique()
-    means = [_mean(group) for _, group in gaps.groupby("ranks") if len(group) == every > 1]
+    means = _means(ds, scaling)
     columns = ["arch", "ranks", "ratio", "low", "high", "log_error", "freedom"]
-    return pd.concat([gaps[columns], pd.DataFrame(means, columns=columns)], ignore_index=True) if means else gaps
+    return pd.concat([gaps[columns], means[columns]], ignore_index=True) if len(means) else gaps
 
 
-def _mean(group: pd.DataFrame) -> dict[str, Any]:
-    variances = group["log_error"].to_numpy() ** 2
-    freedom = variances.sum() ** 2 / (variances**2 / group["freedom"]).sum() if (group["freedom"] > 0).all() else 0
-    row = {
-        "arch": EVERY,
-        "ranks": int(group["ranks"].iloc[0]),
-        "ratio": float(np.exp(np.log(group["ratio"]).mean())),
-        "log_error": float(np.sqrt(variances.sum()) / len(group)),
-        "freedom": int(freedom),
-    }
-    one = pooled.widened(pd.DataFrame([row])).iloc[0]  # of one comparison: as wide as it is
-    return {**row, "low": one["low"], "high": one["high"]}
+def _means(ds: xr.Dataset, scaling: str) -> pd.DataFrame:
+    """Average networks within each repetition, and take the spread over repetitions, pooled over numbers of ranks.
+
+    The networks of a repetition are measured in one launch and share what that launch had: they are one draw of it,
+    not several.
+    """
+    runs = study.on_loopback(ds)
+    ratios = study.paired(runs[runs["scaling"] == scaling], ["arch", "ranks"]).rename("ratio").reset_index()
+    wide = np.log(ratios.pivot_table(index=["ranks", "repeat"], columns="arch", values="ratio")).dropna()
+    if wide.shape[1] < 2 or wide.empty:
+        return pd.DataFrame()
+    ratio = np.exp(wide.mean(axis="columns"))
+    named = pd.concat({EVERY: ratio}, names=["arch"])
+    return study.ratios(named, ["arch", "ranks"], {EVERY: pooled.spread(ratio, ["ranks"])})
 
 
 def table(ds: xr.Dataset, scaling: str = "weak") -> pd.DataFrame:

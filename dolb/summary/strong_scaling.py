@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Hashable, Mapping
+from typing import Any
+
 import pandas as pd
 import xarray as xr
 from scipy import stats
 
 from dolb.summary import ddp_vs_horovod as study
+from dolb.summary.measured_lead import between
 
 ALONE = "alone_images_per_second"
 
@@ -57,18 +60,35 @@ def _divided(ds: xr.Dataset, share: pd.Series, ranks: int) -> str:
     )
 
 
+def gains(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a table for readers of how many times as fast as one rank alone ranks train a fixed batch together."""
+    cells = study.cells(ds)
+    strong = cells[(cells["scaling"] == "strong") & (cells["ranks"] > 1)]
+    told = [f"{row['ranks'] * row['efficiency']:.2f}{_interval(row)}" for row in strong.to_dict("records")]
+    shown = strong.assign(told=told, network=strong["arch"] + ", " + strong["variant"])
+    table = shown.pivot_table(index="network", columns="ranks", values="told", aggfunc="first").fillna("")
+    table.columns = [f"{ranks} ranks" for ranks in table]
+    return table.rename_axis(index=None, columns="times one rank alone")
+
+
 def _gained(ds: xr.Dataset) -> str:
-    """Say how many times the throughput of one rank alone all ranks have, on the most ranks that all networks have."""
+    """Say on how many ranks the networks are fastest, and how many are slower than one rank on the most."""
     cells = study.cells(ds)
     strong = cells[(cells["scaling"] == "strong") & (cells["ranks"] > 1)]
     if strong.empty:
         return ""
-    networks = strong.groupby("ranks")["arch"].nunique()
-    ranks = int(networks[networks == networks.max()].index.max())
-    gained = strong[strong["ranks"] == ranks].assign(times=lambda table: table["ranks"] * table["efficiency"])
-    wide = gained.pivot_table(index="arch", columns="variant", values="times")
-    told = ", ".join(
-        f"{arch} {' and '.join(f'{value:.2f} ({name})' for name, value in row.items() if np.isfinite(value))}"
-        for arch, row in wide.iterrows()
+    times = strong["ranks"] * strong["efficiency"]
+    best = strong.loc[times.groupby([strong["arch"], strong["variant"]]).idxmax(), "ranks"]
+    most = strong["ranks"] == strong["ranks"].max()
+    slower = int((times[most] < 1).sum())
+    small = (strong["batch_size"] / strong["ranks"]) < min(alone_speeds(ds).columns)
+    unknown = " and ".join(map(str, sorted(set(strong.loc[small, "ranks"]))))
+    return (
+        f"Of {len(best)} pairs of network and library {int((best < strong['ranks'].max()).sum())} are fastest on fewer "
+        f"ranks than the most, {strong['ranks'].max()}, on which {slower} of {int(most.sum())} are slower than one "
+        "rank alone." + (f" What the share costs on {unknown} ranks was not measured." if unknown else "")
     )
-    return f"Measured on {ranks} ranks, a fixed batch is trained so many times as fast as by one rank alone: {told}."
+
+
+def _interval(row: Mapping[Hashable, Any]) -> str:
+    return between(row["ranks"] * row["low"], row["ranks"] * row["high"])

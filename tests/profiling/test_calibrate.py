@@ -128,7 +128,7 @@ def test_halves_of_the_published_points_judge_each_other_in_every_way(rows, publ
     assert published.points["halved"].tolist() == pytest.approx(list(worst.values()))
     said = calibrate.published_in_words(published)
     assert f"in all 6 ways, it is off by {max(map(abs, worst.values())):.0%} at most" in said
-    assert "too few to halve, so each is judged by the others" in said
+    assert "They are few, so each is also judged by all others" in said
 
 
 def test_the_words_tell_points_knobs_and_the_errors_without_a_fit(published):
