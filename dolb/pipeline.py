@@ -123,11 +123,12 @@ class _Workshop(Stages):
         """Make a map or a mask, save it, and return it.
 
         Its ``seconds`` are those of its parts, training left out. Its peak of memory is that of this process while it
-        was made, or, where the system does not tell, of all that the process did so far; the attribute ``peak_memory``
-        says which.
+        was made, or, where the system does not tell, of all that the process did so far, as the attribute ``peak_memory``
+        says; where the map was in the store, that of its making, if that is more.
         """
         own_peak = fresh_host_peak()
         there, inside = self._inside(config)
+        there.peak = own_peak or host_peak
         accuracy, trained_in = there._training(config)
         about: dict[str, Any] = {
             **config.as_dict(),
@@ -150,7 +151,8 @@ class _Workshop(Stages):
         if config.within and (before := self.runs.get(config.within, self.data.fingerprint)) is not None:
             spent = {name: value + (before[name].item() if name in before else np.nan) for name, value in spent.items()}
         about |= spent
-        about["peak_memory_bytes"] = own_peak() if own_peak else host_peak()
+        stored = int(mapped["peak_bytes"]) if mapped and "peak_bytes" in mapped else 0  # of a map made before
+        about["peak_memory_bytes"] = max(there.peak(), stored)
         if keep is None:
             assert mapped is not None
             ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), self.data, about=about)

@@ -25,7 +25,7 @@ from dolb.filtering.config import ON_THE_MAP, FilterConfig
 from dolb.filtering.embedding import TSNEMap, principal_components
 from dolb.training import observe
 from dolb.training.config import RunConfig
-from dolb.training.device import resolve_device
+from dolb.training.device import host_peak, resolve_device
 from dolb.training.engine import RunAbandoned
 from dolb.training.paused import PausedRuns
 
@@ -57,6 +57,7 @@ class Stages:
         # By fingerprint too: a folder of images may change under its name.
         self.folder = store / "networks" / data.fingerprint.removeprefix("sha256:")[:12]
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.peak: Callable[[], int] = host_peak  # of the host's memory, for what is made and stored
         self._features: tuple[tuple[str, str, str], np.ndarray, float] | None = None
 
     def train(self, configs: Iterable[FilterConfig]) -> None:
@@ -116,6 +117,7 @@ class Stages:
             )
             made = {"train": mapping.fit_transform(components["train"])}
             made["feature_seconds"] = components["feature_seconds"]
+            made["peak_bytes"] = components.get("peak_bytes", np.array(0.0))
             made["seconds"] = time.perf_counter() - begun + components["seconds"]
             if "test" in needed or (first and not self.within):
                 made["test"] = mapping.transform(components["test"])
@@ -194,10 +196,14 @@ class Stages:
     def _stored(
         self, name: str, work: Callable[[], dict[str, np.ndarray]], needed: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
-        """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read."""
+        """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read.
+
+        One that is made has ``peak_bytes``, the most of the host's memory that it took, or a stage before it.
+        """
         if (found := self._found(name, needed)) is not None:
             return found
         made = work()
+        made["peak_bytes"] = np.maximum(self.peak(), made.get("peak_bytes", 0.0))
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=f".{name}.", delete=False) as handle:
             try:
                 np.savez_compressed(handle, **made)  # type: ignore[arg-type]

@@ -115,6 +115,17 @@ def test_the_peak_of_memory_of_a_mask_is_its_own_and_not_of_what_the_process_did
     assert device.host_peak() >= before  # that of the process, which runs record, is not forgotten
 
 
+def test_a_mask_on_a_stored_map_has_the_peak_of_the_maps_making_if_that_is_more(made, store):
+    (path,) = store.glob("networks/*/map-*.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    assert arrays["peak_bytes"] > 0
+    np.savez_compressed(path, **arrays | {"peak_bytes": np.array(2.0**50)})
+    mask = make([replace(MASK, filter="dbscan", eps=0.77)], store)
+    np.savez_compressed(path, **arrays)
+    assert mask["peak_memory_bytes"].item() == 2**50
+
+
 def test_where_the_system_tells_no_peak_of_its_own_a_mask_says_so(made, store, monkeypatch):
     monkeypatch.setattr(pipeline, "fresh_host_peak", lambda: None)
     mask = make([replace(MASK, filter="random", seed=18, **LIKE)], store)

@@ -22,7 +22,7 @@ def cells(by_decay, at_128=None, subset="full"):
 def test_accuracies_that_rise_to_the_largest_decay_are_said_to_end_at_the_edge():
     said = [{"set": "full", "batch_size": 256, "accuracy": 0.826}, {"set": "full", "batch_size": 64, "accuracy": 0.8}]
     told = decays.in_words(cells({0.005: 0.81, 0.01: 0.83, 0.0135: 0.85}), said)
-    assert "rises with the weight decay on one set (81.0% at 0.005, 85.0% at 0.0135)" in told
+    assert "rises with the weight decay on full data (81.0% at 0.005, 85.0% at 0.0135)" in told
     assert "at the edge of the grid" in told
     assert "The best are 85.0% on full data (in the paper 82.6%)." in told
 

@@ -189,6 +189,31 @@ def test_sizes_are_compared_together_by_each_seeds_mean_over_them(ds):
     assert "At equal updates" in told
 
 
+def test_seeds_are_compared_over_the_same_cells(ds):
+    """Three seeds gain 2, 1 and 3 points at batch 100; at 50, where the gain is ten, seeds 0 and 1 alone were run."""
+    more = [
+        run(name, 0.8 + 0.1 * (name != "full"), batch_size=50, seed=s)
+        for s in range(2)
+        for name in ("full", "network-a-1")
+    ]
+    frame = study.runs(results.merge([ds, *more]))
+    row = study.differences(frame, "network", "full", ()).iloc[0]
+    assert (row["difference"], row["n"]) == (pytest.approx((0.06 + 0.055) / 2), 2)  # of the two that have both
+    one = frame[(frame["batch_size"] == 100) | (frame["seed"] == 0)]
+    row = study.differences(one, "network", "full", ()).iloc[0]
+    assert (row["difference"], row["n"]) == (pytest.approx(0.02), 3)  # over the batch that all have
+
+
+def test_a_baseline_is_compared_with_the_filter_and_with_random_and_full_data(ds):
+    baseline = [run("confident-a-1", 0.85 + 0.001 * seed, seed=seed) for seed in range(3)]
+    table = study.together(results.merge([ds, *baseline]), border=100).query("equal == 'epochs'")
+    pairs = list(zip(table["one"], table["other"], strict=True))
+    assert pairs[3:] == [("network", "confident"), ("confident", "random"), ("confident", "full")]
+    told = study.main_in_words(table, 100, 0.023, at=6272)
+    assert ", while confident data " in told
+    assert "beat full data, +4" in told.split("while confident data")[1]
+
+
 def test_the_sizes_below_the_border_are_told_apart_from_those_above(ds):
     pairs = [(name, seed, 0.9 - 0.01 * (name != "full") - 0.001 * seed) for seed in range(3) for name in SETS]
     small = [run(name, value, batch_size=50, seed=seed) for name, seed, value in pairs]
@@ -206,6 +231,9 @@ def test_the_sizes_below_the_border_are_told_apart_from_those_above(ds):
 
 def test_at_another_rate_sets_are_told_with_what_they_reach(ds):
     told = study.better_in_words(ds)
+    assert told.startswith(
+        "Network filtered data are told to beat random data, at equal epochs, at none of these rates."
+    )
     assert "full 81.0%, network 83.0%, random 79.0%. At equal epochs network less random +4.00 (" in told
     assert "not among these" in study.better_in_words(None)
     two = results.merge([ds, *(run("full", 0.6, seed=seed, lr=0.4) for seed in range(2))])

@@ -30,8 +30,8 @@ _PAIRED = (
     "differences between the same two sets, as few seeds of one tell little of it."
 )
 _RULE = (
-    "It speaks for the claim if its interval lies above zero, against it if below, also after Holm's correction for "
-    "the number of differences, and cannot tell otherwise. "
+    "It speaks for the claim if its interval lies above zero, with no correction, as all have to; against it if below "
+    "also after Holm's correction for the number of differences, as one is enough; and cannot tell otherwise. "
     "All together, each seed by its mean over them, speak against the claim if that interval holds zero, or less, and "
     "not half of what the paper reports. The claim is replicated if every difference speaks for it, and not replicated "
     "if all together speak against it, or one does and none for it. Anything else is mixed. While some are not run in "

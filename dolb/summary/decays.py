@@ -40,8 +40,8 @@ def _at(size: int, cells: pd.DataFrame, grid: list[float], reported: Sequence[Ma
     smallest, largest = grid[0], grid[-1]
     at_edge = int((table.idxmax(axis="columns") == largest).sum())
     if (table.diff(axis="columns").iloc[:, 1:] > 0).all(axis=None):
-        on, each = ("one set", "it") if len(table) == 1 else (f"all {len(table)} sets", "each")
-        on = on if len(table) == len(every) else f"{on} run with all of them"
+        on, each = (f"{table.index[0]} data", "it") if len(table) == 1 else (f"all {len(table)} sets", "each")
+        on = on if len(table) == len(every) else f"{on}, run with all of them"
         ends = ", ".join(f"{summary.span(100 * table[decay])}% at {decay:g}" for decay in (smallest, largest))
         told = (
             f"At batch {size:,} accuracy rises with the weight decay on {on} ({ends}), so the best "

@@ -215,9 +215,9 @@ def baseline_in_words(ds: xr.Dataset, small: xr.Dataset | None) -> str:
 def differences(frame: pd.DataFrame, one: str, other: str, by: Sequence[str] = ("batch_size",)) -> pd.DataFrame:
     """Return the accuracy on ``one`` set less that on the ``other``, runs of one seed in pairs, for each group.
 
-    Where a group has several cells, weight decays or batch sizes, a seed's difference is the mean over them; with no
-    ``by`` all are one group. ``low`` and ``high`` are Student's interval of the mean over seeds, and ``p`` is of the
-    paired t-test; NaN of one seed.
+    Where a group has several cells, weight decays or batch sizes, a seed's difference is the mean over them, the same
+    for every seed that counts (`_balanced`); with no ``by`` all are one group. ``low`` and ``high`` are Student's
+    interval of the mean over seeds, and ``p`` is of the paired t-test; NaN of one seed.
     """
     cell = ["batch_size", "weight_decay", "seed"]
     wide = frame[frame["set"].isin((one, other))].pivot_table(index=cell, columns="set", values="accuracy")
@@ -227,9 +227,22 @@ def differences(frame: pd.DataFrame, one: str, other: str, by: Sequence[str] = (
     pairs = (wide[one] - wide[other]).dropna().rename("difference").reset_index()
     found = []
     for values, group in pairs.groupby(list(by), sort=True) if by else [((), pairs)]:
-        by_seed = group.groupby("seed")["difference"].mean().to_numpy()
+        by_seed = _balanced(group).mean(axis="columns").to_numpy()
+        if not len(by_seed):
+            continue
         found.append({**dict(zip(by, values, strict=True)), "one": one, "other": other, **_paired(by_seed)})
     return pd.DataFrame(found, columns=columns)
+
+
+def _balanced(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return differences with a row per seed and a column per cell, none of them lacking.
+
+    They are of the seeds that have every cell, if there are two of these, and else over the cells that every seed has:
+    over other cells each, seeds would differ by these.
+    """
+    wide = pairs.pivot_table(index="seed", columns=["batch_size", "weight_decay"], values="difference")
+    whole = wide.dropna()
+    return whole if len(whole) > 1 else wide.dropna(axis="columns")
 
 
 def _paired(by_seed: np.ndarray) -> dict[str, float]:
@@ -264,19 +277,27 @@ def against_network(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def together(ds: xr.Dataset, border: int) -> pd.DataFrame:
-    """Return how three pairs of sets differ over all batch sizes below ``border``, and over all from there on.
+    """Return how pairs of sets differ over all batch sizes below ``border``, and over all from there on.
 
-    Each seed's difference is its mean over the sizes, so that one test stands for them all; ``large`` says on which
-    side of the border they lie, and ``equal`` whether it is at equal epochs or updates.
+    A set that is neither full, network filtered nor random, such as a baseline's, is compared with all three. Each
+    seed's difference is its mean over the sizes, so that one test stands for them all; ``large`` says on which side of
+    the border they lie, and ``equal`` whether it is at equal epochs or updates.
     """
     parts = []
     for large in (False, True):
         for equal in EQUAL:
             frame = runs(ds, equal)
             side = frame[(frame["batch_size"] >= border) == large]
-            for one, other in (("network", "random"), ("network", "full"), ("random", "full")):
+            for one, other in _pairs(side["set"]):
                 parts.append(differences(side, one, other, ()).assign(equal=equal, large=large))
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+
+
+def _pairs(sets: Iterable[str]) -> list[tuple[str, str]]:
+    """Return which sets are compared: the filter with each other one, and these with random and full data."""
+    others = in_order(set(sets) - {"network", "random", "full"})
+    pairs = [("network", "random"), ("network", "full"), ("random", "full")]
+    return [*pairs, *(pair for name in others for pair in (("network", name), (name, "random"), (name, "full")))]
 
 
 def together_in_words(table: pd.DataFrame) -> str:
@@ -309,9 +330,12 @@ def main_in_words(table: pd.DataFrame, border: int, reported: float, at: int) ->
 
 def compared_in_words(table: pd.DataFrame, equal: str) -> str:
     """Say of `together`, at equal epochs or updates, whether network filtered data beat each other set, if told."""
-    rows = table[(table["one"] == "network") & (table["equal"] == equal) & (table["n"] > 1)]
-    told = [f"{_verb(row)} {row['other']} data, {_difference(row)}" for row in rows.to_dict("records")]
-    return f"network filtered data {' and '.join(told)}" if told else ""
+    rows = table[(table["equal"] == equal) & (table["n"] > 1) & (table["one"] != "random")]
+    told: dict[str, list[str]] = {}
+    for row in rows.to_dict("records"):
+        name = "network filtered" if row["one"] == "network" else row["one"]
+        told.setdefault(f"{name} data", []).append(f"{_verb(row)} {row['other']} data, {_difference(row)}")
+    return ", while ".join(f"{name} {' and '.join(listed)}" for name, listed in told.items())
 
 
 def _verb(row: Mapping[Hashable, Any]) -> str:
@@ -326,7 +350,8 @@ def better_in_words(ds: xr.Dataset | None) -> str:
     """Say what the sets reach, and how they differ, at each of some other rates than the recipe's."""
     if ds is None:
         return "Runs at a better rate are not among these."
-    told = []
+    told: list[str] = []
+    ahead: list[str] = []
     for rate in np.unique(ds["lr"]):
         at_rate = summary.narrow(ds, lr=[rate])
         frame = runs(at_rate)
@@ -334,7 +359,14 @@ def better_in_words(ds: xr.Dataset | None) -> str:
         reached = ", ".join(f"{name} {means[name]:.1%}" for name in in_order(means.index))
         differ = together_in_words(together(at_rate, size))
         told.append(f"At batch {size:,} and a rate of {rate:g}: {reached}. {differ}")
-    return " ".join(told)
+        ahead += [f"{rate:g}"] if _ahead(at_rate, size) else []
+    where = f"at a rate of {' and '.join(ahead)}" if ahead else "at none of these rates"
+    return f"Network filtered data are told to beat random data, at equal epochs, {where}. {' '.join(told)}"
+
+
+def _ahead(ds: xr.Dataset, size: int) -> bool:
+    rows = together(ds, size).query("one == 'network' and other == 'random' and equal == 'epochs'")
+    return bool((rows["low"] > 0).any())
 
 
 def images_in_words(ds: xr.Dataset) -> str:

@@ -37,6 +37,7 @@ MORE = ["feature_width", "seconds", "peak_memory_bytes"]
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 _MAP = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
 _DEFAULT_EPS = 0.5  # of DBSCAN
+IMAGENET = " with ImageNet weights"
 FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
 
 
@@ -62,7 +63,7 @@ def lacking(ds: xr.Dataset, configs: Sequence[Any]) -> str:
     known, left = set(map(str, ds["key"].to_numpy())), 0
     planned: dict[str, dict[int, list[bool]]] = {}
     for one in configs:
-        extractor = f"{one.arch} with ImageNet weights" if one.weights == "imagenet" else str(one.arch)
+        extractor = f"{one.arch}{IMAGENET}" if one.weights == "imagenet" else str(one.arch)
         planned.setdefault(extractor, {}).setdefault(one.seed, []).append(one.key in known)
     absent, part = [], []
     for extractor, seeds in planned.items():
@@ -72,7 +73,10 @@ def lacking(ds: xr.Dataset, configs: Sequence[Any]) -> str:
             absent.append(extractor)
         elif len(begun) < len(seeds):
             part.append(f"{extractor} ({len(begun)} of {len(seeds)})")
+    unheld = [name for name in absent if name.endswith(IMAGENET)]
+    absent = [name for name in absent if name not in unheld]
     told = [f"There is no map yet by {listed(by_depth(absent))}."] if absent else []
+    told += [f"There is no map by {listed(by_depth(unheld))}, which have to be fetched."] if unheld else []
     told += [f"Not all trainings are here yet of {listed(by_depth(part))}."] if part else []
     told += [f"Of the others {left} {'is' if left == 1 else 'are'} not here yet."] if left else []
     return " ".join(told)
