@@ -123,8 +123,8 @@ class _Workshop(Stages):
         """Make a map or a mask, save it, and return it.
 
         Its ``seconds`` are those of its parts, training left out. Its peak of memory is that of this process while it
-        was made, or, where the system does not tell, of all that the process did so far, as the attribute ``peak_memory``
-        says; where the map was in the store, that of its making, if that is more.
+        was made, or, where the system does not tell, of all that the process did so far, as the attribute
+        ``peak_memory`` says; where the map was in the store, that of its making, if that is more.
         """
         own_peak = fresh_host_peak()
         there, inside = self._inside(config)

@@ -52,7 +52,7 @@ def test_who_dropped_late_is_told_by_network_and_whether_other_seeds_did():
     fell = [made_run((0.7, 0.7, 0.7, 0.2, 0.2), arch="resnet50", batch_size=64, seed=seed) for seed in (0, 1)]
     fell += [made_run((0.7, 0.7, 0.7, 0.2, 0.2), arch="resnet152", batch_size=128)]
     found = coverage.dropped_in_words(results.merge([*fell, *made_curve(SIZES, arch="resnet18")]))
-    assert found.startswith("These are 0 of 3 of resnet18, 2 of 2 of resnet50 and 1 of 1 of resnet152.")
+    assert found.startswith("Late drops are 0 of 3 of resnet18, 2 of 2 of resnet50 and 1 of 1 of resnet152.")
     assert "Of 2 cells with such a run 1 have other seeds, and in 1 of them another dropped too" in found
     assert coverage.dropped_in_words(results.merge(made_curve(SIZES))) == ""
 

@@ -57,3 +57,12 @@ def test_the_parts_of_one_mask_are_told_with_their_sum(ds):
     told = study.parts_in_words(ds.isel(run=0))
     assert told.startswith("training 100.0 s, features 10.0 s, map 40.0 s, choice 1.0 s: 151 seconds in all")
     assert "not recorded" in study.parts_in_words(ds.isel(run=0).drop_vars(list(study.PARTS)))
+
+
+def test_beside_the_mask_in_use_the_cost_is_told_of_the_sets_that_runs_have(ds):
+    told = study.of_sets_in_words(ds, {"full", "network", "random", "confident"})
+    assert told.startswith("Seconds of the device and its host for a mask: confident 504 s")
+    assert "map and noise 151 s" in told
+    assert "random" not in told
+    assert study.of_sets_in_words(ds, {"full", "network", "random"}) == ""
+    assert study.of_sets_in_words(None, {"confident"}) == ""

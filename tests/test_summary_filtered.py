@@ -209,6 +209,10 @@ def test_a_baseline_is_compared_with_the_filter_and_with_random_and_full_data(ds
     table = study.together(results.merge([ds, *baseline]), border=100).query("equal == 'epochs'")
     pairs = list(zip(table["one"], table["other"], strict=True))
     assert pairs[3:] == [("network", "confident"), ("confident", "random"), ("confident", "full")]
+    shown = study.together_table(table, 100)
+    assert shown.columns.tolist() == ["from 100 on, equal epochs"]
+    assert shown.index.tolist() == [f"{one} less {other}" for one, other in pairs]
+    assert shown.loc["confident less full"].item().startswith("+4.10 (")
     told = study.main_in_words(table, 100, 0.023, at=6272)
     assert ", while confident data " in told
     assert "beat full data, +4" in told.split("while confident data")[1]

@@ -158,7 +158,8 @@ def test_what_an_experiment_has_and_these_masks_lack_is_told_by_extractor(ds):
     assert study.lacking(ds, here) == ""
     more = [Planned("a", "resnet152"), Planned("b", weights="imagenet"), Planned("c", "resnet18", seed=1)]
     assert study.lacking(ds, [*here, *more, Planned("d")]) == (
-        "There is no map yet by resnet152. There is no map by resnet101 with ImageNet weights, which have to be fetched. "
+        "There is no map yet by resnet152. "
+        "There is no map by resnet101 with ImageNet weights, which have to be fetched. "
         "Not all trainings are here yet of resnet18 (1 of 2). Of the others 1 is not here yet."
     )
 

@@ -55,7 +55,7 @@ def dropped_in_words(ds: xr.Dataset) -> str:
     cells = cells[cells["sum"] > 0]
     several = cells[cells["size"] > 1]
     return (
-        f"These are {networks}. Of {len(cells)} cells with such a run {len(several)} have other seeds, and in "
+        f"Late drops are {networks}. Of {len(cells)} cells with such a run {len(several)} have other seeds, and in "
         f"{int((several['sum'] > 1).sum())} of them another dropped too; where there is one seed, whether another "
         "would drop is not known. Intervals of cells without such a run are those of runs that do not drop."
     )

@@ -56,6 +56,14 @@ def costs_in_words(table: pd.DataFrame) -> str:
     return f"Seconds of the device and its host for a mask: {'; '.join(told)}."
 
 
+def of_sets_in_words(ds: xr.Dataset | None, sets: set[str]) -> str:
+    """Say what the mask in use cost beside those of other sets that runs are trained on; empty where none is."""
+    if ds is None or not (sets & set(map(str, ds["filter"].to_numpy())) - {"random"}):
+        return ""
+    table = costs(ds)
+    return costs_in_words(table[table["method"].isin([ON_THE_MAP, *sets]) & (table["method"] != "random")])
+
+
 def parts_in_words(one: xr.Dataset) -> str:
     """Say what the parts of one mask took, and all of them together."""
     seconds = {words: float(one[name]) for name, words in PARTS.items() if name in one}

@@ -313,6 +313,21 @@ def together_in_words(table: pd.DataFrame) -> str:
     return " ".join(sentences) or "Two seeds on two sets are not there yet."
 
 
+def together_table(table: pd.DataFrame, border: int) -> pd.DataFrame:
+    """Return what `together` found as a table for readers: a row per pair, a column per side and comparison."""
+    rows = table[table["n"] > 1]
+    sides = {large: f"{'from' if large else 'below'} {border:,}{' on' if large else ''}" for large in (False, True)}
+    columns = [f"{sides[large]}, equal {equal}" for large in sides for equal in EQUAL]
+    told = rows.assign(
+        pair=rows["one"] + " less " + rows["other"],
+        where=rows["large"].map(sides) + ", equal " + rows["equal"],
+        told=[f"{_difference(row)}, p = {row['p']:.2g}" for row in rows.to_dict("records")],
+    )
+    wide = told.pivot_table(index="pair", columns="where", values="told", aggfunc="first", sort=False)
+    wide = wide.reindex(index=dict.fromkeys(told["pair"]), columns=[name for name in columns if name in set(wide)])
+    return wide.fillna("").rename_axis(index=None, columns="points of accuracy")
+
+
 def main_in_words(table: pd.DataFrame, border: int, reported: float, at: int) -> str:
     """Say what the filter does on either side of the border at equal epochs, and what the paper reports over full data.
 

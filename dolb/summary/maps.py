@@ -31,8 +31,11 @@ def points(ds: xr.Dataset, most: int = DRAWN) -> pd.DataFrame:
 
 
 def best_maps(ds: xr.Dataset) -> xr.Dataset:
-    """Return the maps that are drawn: of two by networks of one seed, that by the one trained better."""
-    return ds.isel(run=np.flatnonzero(noise.better(noise.rows(ds))))
+    """Return the maps that are drawn, the shallow first: of two by networks of one seed, that by the better one."""
+    frame = noise.rows(ds)
+    chosen = frame[noise.better(frame)]
+    order = by_depth(chosen["extractor"])
+    return ds.isel(run=chosen.index[np.argsort([order.index(name) for name in chosen["extractor"]], kind="stable")])
 
 
 def parted(ds: xr.Dataset) -> pd.DataFrame:

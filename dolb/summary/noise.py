@@ -181,7 +181,8 @@ def rests_on(table: pd.DataFrame) -> str:
     several = table[table["networks"] > 1]
     if several.empty:
         return "No network here was trained twice, so there is no interval."
-    told = listed(f"{row['networks']} trainings of {row['extractor']}" for row in several.to_dict("records"))
+    trainings = several.set_index("extractor")["networks"]
+    told = listed(f"{trainings[name]} trainings of {name}" for name in by_depth(trainings.index))
     freedom = int(several["freedom"].iloc[0])
     return (
         f"How far trainings differ is known from {told} alone, {freedom} degree{'s' if freedom > 1 else ''} of "
