@@ -49,8 +49,8 @@ def dropped_in_words(ds: xr.Dataset) -> str:
     frame = summary.final_accuracy(ds)
     if not frame["late_drop"].any():
         return ""
-    of = frame.groupby("arch")["late_drop"].agg(["sum", "size"])
-    networks = listed([f"{of.loc[arch, 'sum']} of {of.loc[arch, 'size']} of {arch}" for arch in by_depth(of.index)])
+    of = {arch: frame.loc[frame["arch"] == arch, "late_drop"] for arch in by_depth(frame["arch"])}
+    networks = listed([f"{drops.sum()} of {len(drops)} of {arch}" for arch, drops in of.items()])
     cells = frame.groupby([*CELL, "bn_workers"])["late_drop"].agg(["sum", "size"])
     cells = cells[cells["sum"] > 0]
     several = cells[cells["size"] > 1]

@@ -324,7 +324,7 @@ def together_table(table: pd.DataFrame, border: int) -> pd.DataFrame:
         told=[f"{_difference(row)}, p = {row['p']:.2g}" for row in rows.to_dict("records")],
     )
     wide = told.pivot_table(index="pair", columns="where", values="told", aggfunc="first", sort=False)
-    wide = wide.reindex(index=dict.fromkeys(told["pair"]), columns=[name for name in columns if name in set(wide)])
+    wide = wide.reindex(index=list(dict.fromkeys(told["pair"])), columns=[name for name in columns if name in wide])
     return wide.fillna("").rename_axis(index=None, columns="points of accuracy")
 
 

@@ -96,15 +96,13 @@ def in_words(cells: pd.DataFrame, points: pd.DataFrame) -> str:
     simulator's check has them.
     """
     hosts = ", ".join(map(str, sorted(set(cells["hosts"]))))
+    slow_first = cells.sort_values("link_mbit")
     limits = {
-        arch: ", ".join(dict.fromkeys(group.sort_values("link_mbit")["limit"])) for arch, group in cells.groupby("arch")
+        str(arch): ", ".join(dict.fromkeys(group["limit"])) for arch, group in slow_first.groupby("arch", sort=True)
     }
-    alike = len(set(limits.values())) == 1
-    which = (
-        f"{', '.join(limits)} on {hosts} hosts, with links of {next(iter(limits.values()))}"
-        if alike
-        else (f"on {hosts} hosts, {'; '.join(f'{arch} with links of {rates}' for arch, rates in limits.items())}")
-    )
+    which = f"on {hosts} hosts, " + "; ".join(f"{arch} with links of {rates}" for arch, rates in limits.items())
+    if len(set(limits.values())) == 1:
+        which = f"{', '.join(limits)} on {hosts} hosts, with links of {next(iter(limits.values()))}"
     judged = points[points["used"] == "judge"]
     told = f"Measured: {which}. "
     if judged.empty:

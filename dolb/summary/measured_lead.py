@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy import stats
 
 from dolb.summary import ddp_vs_horovod as study
 from dolb.summary import pooled
@@ -35,10 +36,10 @@ def _means(ds: xr.Dataset, scaling: str) -> pd.DataFrame:
     """
     runs = study.on_loopback(ds)
     ratios = study.paired(runs[runs["scaling"] == scaling], ["arch", "ranks"]).rename("ratio").reset_index()
-    wide = np.log(ratios.pivot_table(index=["ranks", "repeat"], columns="arch", values="ratio")).dropna()
+    wide = ratios.pivot_table(index=["ranks", "repeat"], columns="arch", values="ratio").dropna()
     if wide.shape[1] < 2 or wide.empty:
         return pd.DataFrame()
-    ratio = np.exp(wide.mean(axis="columns"))
+    ratio = pd.Series(stats.gmean(wide, axis=1), index=wide.index)
     named = pd.concat({EVERY: ratio}, names=["arch"])
     return study.ratios(named, ["arch", "ranks"], {EVERY: pooled.spread(ratio, ["ranks"])})
 
