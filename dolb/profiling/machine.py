@@ -19,7 +19,7 @@ from scipy.stats import gmean
 from dolb import results
 from dolb.profiling import network, tensors
 from dolb.profiling.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
-from dolb.profiling.config import BASELINE
+from dolb.profiling.config import BASELINE, ScalingConfig
 from dolb.profiling.network import MICROSECOND, Link
 from dolb.profiling.policy import GLOO_THREADS, MIB, MILLISECOND, Horovod, Policy, ddp
 from dolb.profiling.scaling import Knobs, Range
@@ -208,9 +208,14 @@ class Check:
     fits: Sequence[Calibration]
     cores: int
 
+    @property
+    def points(self) -> pd.DataFrame:
+        """The points of all halves, each once for every half."""
+        return pd.concat([fit.points for fit in self.fits], ignore_index=True)
+
     def errors(self, used: str) -> Errors:
         """Sum up the errors over all halves."""
-        return errors(pd.concat([fit.points for fit in self.fits]), used)
+        return errors(self.points, used)
 
     @property
     def machine(self) -> network.Network:
@@ -265,7 +270,7 @@ def with_judged(ds: xr.Dataset) -> xr.Dataset:
     given = np.full(ds.sizes["run"], np.nan)
     if not refusal(ds):
         by = [*_POINT, "pinned", "ranks"]
-        every = pd.concat([fit.points for fit in check(ds).fits])
+        every = check(ds).points
         means = every[every["used"] == "judge"].groupby(by)["simulated"].agg(gmean).rename("judged")
         table = _measured(ds).join(means, on=by)
         given[table.index] = table["judged"]
@@ -281,18 +286,24 @@ def worth(ds: xr.Dataset, count: int = HALVES, seed: int = SEED, names: Sequence
 
 def judged_table(here: Check | None, published: Calibration) -> pd.DataFrame:
     """Return for readers how far off the simulator is where it was not fitted, here and on published points."""
-    rows = {"here, images per second": (here.fits[0], here.errors("judge"))} if here else {}
-    rows["published, efficiency"] = (published, errors(published.points, "judge"))
+    rows: dict[str, tuple[int, int | str, Errors]] = {}
+    if here:
+        first, every = here.fits[0], here.points
+        rows["here, images per second"] = (len(first.points), len(first.knobs), here.errors("judge"))
+        for ranks, of_ranks in every.groupby("ranks"):
+            count = int((first.points["ranks"] == ranks).sum())
+            rows[f"of these on {ranks} ranks"] = (count, "", errors(of_ranks, "judge"))
+    rows["published, efficiency"] = (len(published.points), len(published.knobs), errors(published.points, "judge"))
     table = {
         name: {
-            "points": len(fit.points),
-            "fitted numbers": len(fit.knobs),
+            "points": count,
+            "fitted numbers": knobs,
             "median": f"{off.median:.0%}",
             "root mean square": f"{off.rms:.0%}",
             "worst": f"{off.worst:.0%}",
             f"within {NEAR:.0%}": f"{off.near:.0%}",
         }
-        for name, (fit, off) in rows.items()
+        for name, (count, knobs, off) in rows.items()
     }
     return pd.DataFrame(table).T.rename_axis(index=None, columns="errors where not fitted")
 
@@ -300,14 +311,29 @@ def judged_table(here: Check | None, published: Calibration) -> pd.DataFrame:
 def in_words(found: Check) -> str:
     """Say how far off the simulator is where it was not fitted and where it was."""
     judged, fitted = found.errors("judge"), found.errors("fit")
+    means = _mean_errors(found.points)
     return (
         f"Knobs: {len(found.fits[0].knobs)}, fitted to half of {len(found.fits[0].points)} points, {len(found.fits)} "
         f"times over with random halves, balanced in networks, libraries and numbers of ranks. The points that "
         f"judge are off by {judged.median:.0%} in the median, {judged.rms:.0%} in the root of the mean square and "
         f"{judged.worst:.0%} at most; {judged.near:.0%} of them are within the {NEAR:.0%} aimed at. The points that "
-        f"were fitted: {fitted.median:.0%}, {fitted.rms:.0%} and {fitted.worst:.0%}, {fitted.near:.0%} within. Which "
-        "knobs there are was chosen with all of these points in view, so a new machine would be met less well."
+        f"were fitted: {fitted.median:.0%}, {fitted.rms:.0%} and {fitted.worst:.0%}, {fitted.near:.0%} within. At the "
+        f"defaults the mean error of a cell that judges goes from {_off(means, 0)} to {_off(means, -1)}. Strong "
+        "scaling is not among these points. Which knobs there are was chosen with all of these points in view, so a "
+        "new machine would be met less well."
     )
+
+
+def _mean_errors(points: pd.DataFrame) -> pd.Series:
+    """Return the mean error of every cell at the default settings, over the halves in which it judges, in order."""
+    usual = ScalingConfig()
+    default = np.all([points[name] == getattr(usual, name) for name in _SETTINGS], axis=0)
+    return points[default & (points["used"] == "judge")].groupby([*_KIND, "ranks"])["error"].mean().sort_values()
+
+
+def _off(means: pd.Series, at: int) -> str:
+    arch, library, ranks = means.index[at]
+    return f"{means.iloc[at]:+.0%} ({arch}, {'DDP' if library == 'ddp' else 'Horovod'}, {ranks} ranks)"
 
 
 def noise_in_words(repeated: Noise) -> str:

@@ -208,6 +208,11 @@ def test_the_page_says_the_errors_of_both_halves_and_what_repetitions_differ_by(
     for used in ("judge", "fit"):
         found = checked.errors(used)
         assert all(f"{value:.0%}" in said for value in (found.median, found.rms, found.worst, found.near))
+    every = checked.points[checked.points["used"] == "judge"]
+    usual = every[(every["bucket_mb"] == 25) & (every["fusion_threshold_mb"] == 128) & (every["cycle_time_ms"] == 1)]
+    means = usual.groupby(["arch", "library", "ranks"])["error"].mean()
+    assert f"goes from {means.min():+.0%} (" in said
+    assert f"to {means.max():+.0%} (" in said
     noise = machine.repetitions(published)
     assert noise.means < noise.single
     said = machine.noise_in_words(noise)
@@ -219,7 +224,10 @@ def test_the_page_says_the_errors_of_both_halves_and_what_repetitions_differ_by(
 def test_the_table_has_the_judged_errors_here_and_on_published_points(checked):
     known = calibrate_published(claims.scaling_measurements())
     table = machine.judged_table(checked, known)
-    here, published = table.iloc[0], table.iloc[1]
+    here, published = table.iloc[0], table.iloc[-1]
+    by_ranks = table.iloc[1:-1]
+    assert by_ranks.index.tolist() == [f"of these on {ranks} ranks" for ranks in (2, 4, 8, 16)]
+    assert by_ranks["points"].sum() == here["points"]
     assert [here["worst"], here["within 10%"]] == [
         f"{value:.0%}" for value in (checked.errors("judge").worst, checked.errors("judge").near)
     ]
