@@ -209,3 +209,17 @@ def test_narrowing_keeps_the_events_of_what_was_asked_for_and_of_every_simulated
     ranks = int(published["ranks"].values[published["source"] == "measured"][0])
     with pytest.raises(ValueError, match=rf"no published run has ranks \[3\]; published: ranks {ranks}"):
         study.narrow(both, ranks=[3])
+
+
+def test_the_run_that_is_drawn_is_the_one_nearest_the_mean_of_its_library(repo_root):
+    published = results.load(repo_root / "results" / "step-timeline.nc")
+    one = next(run for run in results.split(published) if run["variant"].item() == "Horovod" and run.sizes["event"])
+    runs = [
+        one.assign_coords(repeat=("run", [repeat]), key=("run", [f"copy{repeat}"])).assign(
+            negotiation_seconds=one["negotiation_seconds"] * times
+        )
+        for repeat, times in enumerate((1.0, 0.1, 0.5))
+    ]
+    ds = results.merge(runs)
+    (drawn,) = set(study.events(ds)["run_number"])
+    assert ds["repeat"].values[drawn] == 2
