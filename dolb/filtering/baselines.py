@@ -1,15 +1,19 @@
 """Other ways to choose what to remove, to be compared with the map at equal size.
 
-Each gives a score per example, higher for what should go first, and ``keep_lowest`` makes a mask of any size of it.
+Each has a function that gives a score per example, higher for what should go first, of which ``keep_lowest`` makes a
+mask of any size; and a class with the interface of those in ``noise``, whose ``fit`` does both.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Self
 
 import numpy as np
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
+from sklearn.base import BaseEstimator
 from sklearn.neighbors import NearestNeighbors
 
 from dolb.filtering.checks import class_labels, finite_rows, keep_mask
@@ -120,6 +124,92 @@ def neighbour_outliers(features: np.ndarray, labels: np.ndarray, k: int = 10, n_
         index = NearestNeighbors(n_neighbors=k).fit(components[members])
         scores[members] = index.kneighbors()[0].mean(axis=1)  # of the points themselves: none is its own neighbour
     return scores
+
+
+class _ByScore(BaseEstimator, ABC):
+    """A choice of what to keep by a score, class by class, with the interface of ``noise.ClassDBSCAN``.
+
+    ``size`` is how many examples to keep: a share of them below one, a number, or a mask that keeps as many of each
+    class. After ``fit``: ``scores_``, higher for what goes first; ``keep_``, the mask; ``labels_``, 0 for what is kept
+    and -1 for what is not; ``classes_``, the classes in ascending order.
+    """
+
+    scores_: np.ndarray
+    keep_: np.ndarray
+    labels_: np.ndarray
+    classes_: np.ndarray
+    size: float | np.ndarray
+
+    def fit(self, evidence: np.ndarray, labels: np.ndarray) -> Self:
+        """Score the examples by what is known of them, and keep those with the lowest scores."""
+        self.scores_ = self._scores(np.asarray(evidence), np.asarray(labels))
+        n = len(self.scores_)
+        self.classes_ = np.unique(class_labels(labels, n))
+        share = np.ndim(self.size) == 0 and 0 < self.size < 1
+        self.keep_ = keep_lowest(self.scores_, round(self.size * n) if share else self.size, labels)  # type: ignore[arg-type]
+        self.labels_ = np.where(self.keep_, 0, -1)
+        return self
+
+    def fit_predict(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Choose what to keep and return ``labels_``."""
+        return self.fit(evidence, labels).labels_
+
+    @abstractmethod
+    def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return a number per example, higher for what goes first."""
+
+
+class Random(_ByScore):
+    """As many random examples of each class; of the evidence nothing is asked but its length."""
+
+    def __init__(self, size: float | np.ndarray = 0.95, random_state: int = 0):
+        self.size = size
+        self.random_state = random_state
+
+    def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(self.random_state).random(len(labels))
+
+
+class EL2N(_ByScore):
+    """What a network errs on early goes first: ``fit`` takes probabilities, as `el2n` does."""
+
+    def __init__(self, size: float | np.ndarray = 0.95):
+        self.size = size
+
+    def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return el2n(evidence, labels)
+
+
+class Forgetting(_ByScore):
+    """What a network forgets while it trains goes first: ``fit`` takes what was right by epoch, as `forgetting` does."""
+
+    def __init__(self, size: float | np.ndarray = 0.95):
+        self.size = size
+
+    def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return forgetting(evidence)
+
+
+class ConfidentLearning(_ByScore):
+    """Labels that confident learning doubts most go first: ``fit`` takes probabilities out of sample."""
+
+    def __init__(self, size: float | np.ndarray = 0.95):
+        self.size = size
+
+    def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return confident_learning(evidence, labels)
+
+
+class NeighbourOutliers(_ByScore):
+    """What lies far from the nearest others of its class goes first: ``fit`` takes features."""
+
+    def __init__(self, size: float | np.ndarray = 0.95, k: int = 10, n_components: int = 50):
+        self.size = size
+        self.k = k
+        self.n_components = n_components
+
+    def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return neighbour_outliers(evidence, labels, self.k, self.n_components)
 
 
 # By the name of the filter: from what a network says of the examples, or their features, and the labels. What is

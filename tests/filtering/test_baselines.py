@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
-from dolb.filtering import baselines
+from dolb.filtering import baselines, noise
 
 LABELS = np.repeat([0, 1, 2, 3], [400, 300, 200, 100])
 
@@ -163,3 +165,60 @@ def test_predictions_that_do_not_fit_the_labels_are_refused(score, probabilities
 def test_histories_that_are_not_right_or_wrong_are_refused():
     with pytest.raises(ValueError, match="correct has dtype int64"):
         baselines.forgetting(np.array([[0, 1]]))
+
+
+# The interface of the clusterings
+
+FILTERS = [
+    noise.ClassDBSCAN(eps=0.7),
+    noise.ClassHDBSCAN(),
+    baselines.Random(),
+    baselines.EL2N(),
+    baselines.Forgetting(),
+    baselines.ConfidentLearning(),
+    baselines.NeighbourOutliers(),
+]
+
+
+@pytest.fixture(scope="module")
+def known(mislabelled):
+    """What each filter is given of the digits, by the name of its class."""
+    features, labels, _, probabilities = mislabelled
+    right = probabilities.argmax(axis=1) == labels
+    place = PCA(2, random_state=0).fit_transform(features) * 3
+    given = {"Forgetting": np.stack([right, ~right, right]), "NeighbourOutliers": features}
+    given |= {"EL2N": probabilities, "ConfidentLearning": probabilities}
+    return lambda filter_: given.get(type(filter_).__name__, place), labels
+
+
+@pytest.mark.parametrize("filter_", FILTERS, ids=lambda one: type(one).__name__)
+def test_clusterings_and_baselines_have_one_interface(filter_, known):
+    of, labels = known
+    filter_ = clone(filter_)
+    found = filter_.fit_predict(of(filter_), labels)
+    assert found is filter_.labels_
+    assert np.array_equal(filter_.keep_, filter_.labels_ >= 0)
+    assert np.array_equal(filter_.classes_, np.arange(10))
+    assert 0 < filter_.keep_.sum() < len(labels)
+
+
+@pytest.mark.parametrize("filter_", FILTERS[2:], ids=lambda one: type(one).__name__)
+def test_a_baseline_keeps_as_many_as_are_asked_for_by_share_number_or_mask(filter_, known):
+    of, labels = known
+    mask = np.random.default_rng(0).random(len(labels)) < 0.8
+    kept = {
+        name: clone(filter_).set_params(size=size).fit(of(filter_), labels).keep_
+        for name, size in (("share", 0.9), ("number", 1000), ("mask", mask))
+    }
+    assert (kept["share"].sum(), kept["number"].sum()) == (round(0.9 * len(labels)), 1000)
+    assert np.array_equal(np.bincount(labels[kept["mask"]]), np.bincount(labels[mask]))
+
+
+def test_a_baseline_chooses_as_its_score_says(mislabelled):
+    features, labels, _, probabilities = mislabelled
+    one = baselines.ConfidentLearning(size=1500).fit(probabilities, labels)
+    assert np.array_equal(
+        one.keep_, baselines.keep_lowest(baselines.confident_learning(probabilities, labels), 1500, labels)
+    )
+    same = baselines.Random(1500, random_state=3).fit(features, labels).keep_
+    assert np.array_equal(same, baselines.random_keep(labels, 1500, random_state=3))
