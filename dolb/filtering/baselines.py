@@ -181,7 +181,7 @@ class EL2N(_ByScore):
 
 
 class Forgetting(_ByScore):
-    """What a network forgets while it trains goes first: ``fit`` takes what was right by epoch, as `forgetting` does."""
+    """What a network forgets in training goes first: ``fit`` takes what was right by epoch, as `forgetting` does."""
 
     def __init__(self, size: float | np.ndarray = 0.95):
         self.size = size
