@@ -7,6 +7,6 @@ STAGES = (
     ("map", "dolb.filtering.embedding.TSNEMap", "components", "coordinates"),
     ("take a radius", "dolb.filtering.noise.share_radius", "coordinates, labels, share", "radius"),
     ("find noise", "dolb.filtering.noise.ClassDBSCAN", "coordinates, labels, radius", "keep"),
-    ("save", "dolb.filtering.masks.save_keep", "keep", "mask of these data"),
+    ("tie to the data", "dolb.filtering.masks.keep_dataset", "keep", "mask of these data"),
     ("take the subset", "dolb.data.ImageData.subset", "mask of these data", "training set of another network"),
 )

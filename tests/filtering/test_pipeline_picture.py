@@ -19,6 +19,12 @@ def test_a_stage_is_a_function_that_exists_and_says_what_it_does(stage):
     assert stage.says.endswith(".")
 
 
+@pytest.mark.parametrize("stage", pipeline.stages(), ids=NAMES)
+def test_a_stage_is_one_that_the_pipeline_calls(stage, repo_root):
+    code = "".join((repo_root / "dolb" / name).read_text(encoding="utf-8") for name in ("stages.py", "pipeline.py"))
+    assert f"{stage.function.rpartition('.')[2]}(" in code
+
+
 def test_each_stage_takes_what_the_one_before_gives():
     chain = pipeline.stages()
     for before, after in itertools.pairwise(chain):
