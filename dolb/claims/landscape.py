@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from dolb.claims.claim import Claim, Judge, beyond, outcome, so_far
+from dolb.claims.claim import Claim, Judge, beyond, counted, outcome, so_far
 from dolb.summary import landscape as study
 from dolb.summary import smoothness
 
@@ -36,7 +36,7 @@ def _smoother(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, st
     # A ratio below one is smoother, so the interval of its logarithm is taken the other way round.
     every = [beyond(-np.log(row["high"]), -np.log(row["low"]), -np.log(1 - LEAST)) for row in table.to_dict("records")]
     others = {name: words for name, words in study.NORMALIZED.items() if name != PRIMARY}
-    told = [smoothness.meaning_in_words(ratios)]
+    told = [counted("comparisons that decide", every, max(0, needed - len(every))), smoothness.meaning_in_words(ratios)]
     for reading in _READINGS:
         beside = "; ".join(
             f"{words} {smoothness.tally_in_words(smoothness.compared(ratios, (reading,), name))}"
