@@ -117,7 +117,8 @@ def noise_by_eps(curve: pd.DataFrame, radii: Mapping[str, float] | None = None, 
     """
     names = by_depth(curve["extractor"])
     chosen = alt.selection_point(fields=["extractor"], bind="legend")
-    colour = alt.Color("extractor:N", title="extractor (click)", legend=ABOVE, sort=names).scale(
+    legend = alt.Legend(orient="top", direction="horizontal", titleOrient="top")  # beside its title it is too wide
+    colour = alt.Color("extractor:N", title="extractor (click)", legend=legend, sort=names).scale(
         domain=names, range=(COLOURS * len(names))[: len(names)]
     )
     lines = alt.Chart(curve).mark_line(strokeWidth=2).encode(
