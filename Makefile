@@ -30,15 +30,16 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 	.venv/bin/dolb pages
 
 # Tests that start ranks wait for processes most of the time, so without ARGS the others run beside them; those in a
-# browser follow the ranks, so that both halves take about as long.
+# browser and whole notebooks follow the ranks, so that both halves take about as long.
+BESIDE_RANKS = tests/profiling tests/browser tests/test_notebooks_demo.py tests/test_notebooks_narrowed.py
 test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 test-ranks test-others)
 
 test-ranks: .venv/.stamp browser
-	$(PY) -m pytest -p no:cacheprovider tests/profiling tests/browser
+	$(PY) -m pytest -p no:cacheprovider $(BESIDE_RANKS)
 
 test-others: .venv/.stamp
-	$(PY) -m pytest --ignore=tests/profiling --ignore=tests/browser
+	$(PY) -m pytest $(BESIDE_RANKS:%=--ignore=%)
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
 	$(PYTHON) -m pytest -m gpu tests/training tests/profiling tests/test_augment.py $(ARGS)

@@ -321,7 +321,7 @@ def together_table(table: pd.DataFrame, border: int) -> pd.DataFrame:
     told = rows.assign(
         pair=rows["one"] + " less " + rows["other"],
         where=rows["large"].map(sides) + ", equal " + rows["equal"],
-        told=[f"{_difference(row)}, p = {row['p']:.2g}" for row in rows.to_dict("records")],
+        told=[f"{_difference(row)}, p {_p(row['p'])}" for row in rows.to_dict("records")],
     )
     wide = told.pivot_table(index="pair", columns="where", values="told", aggfunc="first", sort=False)
     wide = wide.reindex(index=list(dict.fromkeys(told["pair"])), columns=[name for name in columns if name in wide])
@@ -355,6 +355,10 @@ def compared_in_words(table: pd.DataFrame, equal: str) -> str:
 
 def _verb(row: Mapping[Hashable, Any]) -> str:
     return "beat" if row["low"] > 0 else "lose to" if row["high"] < 0 else "are not told from"
+
+
+def _p(value: float) -> str:
+    return f"= {value:.2g}" if value >= 0.001 else "< 0.001"
 
 
 def _difference(row: Mapping[Hashable, Any]) -> str:
