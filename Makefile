@@ -31,7 +31,7 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 
 # Tests that start ranks wait for processes most of the time, so without ARGS the others run beside them; those in a
 # browser and whole notebooks follow the ranks, so that both halves take about as long.
-BESIDE_RANKS = tests/profiling tests/browser tests/test_notebooks_demo.py tests/test_notebooks_narrowed.py
+BESIDE_RANKS = tests/profiling tests/browser tests/test_notebooks_demo.py
 test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 test-ranks test-others)
 
