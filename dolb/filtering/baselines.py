@@ -138,7 +138,9 @@ class _ByScore(BaseEstimator, ABC):
     keep_: np.ndarray
     labels_: np.ndarray
     classes_: np.ndarray
-    size: float | np.ndarray
+
+    def __init__(self, size: float | np.ndarray = 0.95):
+        self.size = size
 
     def fit(self, evidence: np.ndarray, labels: np.ndarray) -> Self:
         """Score the examples by what is known of them, and keep those with the lowest scores."""
@@ -163,7 +165,7 @@ class Random(_ByScore):
     """As many random examples of each class; of the evidence nothing is asked but its length."""
 
     def __init__(self, size: float | np.ndarray = 0.95, random_state: int = 0):
-        self.size = size
+        super().__init__(size)
         self.random_state = random_state
 
     def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -173,9 +175,6 @@ class Random(_ByScore):
 class EL2N(_ByScore):
     """What a network errs on early goes first: ``fit`` takes probabilities, as `el2n` does."""
 
-    def __init__(self, size: float | np.ndarray = 0.95):
-        self.size = size
-
     def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return el2n(evidence, labels)
 
@@ -183,18 +182,12 @@ class EL2N(_ByScore):
 class Forgetting(_ByScore):
     """What a network forgets in training goes first: ``fit`` takes what was right by epoch, as `forgetting` does."""
 
-    def __init__(self, size: float | np.ndarray = 0.95):
-        self.size = size
-
     def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return forgetting(evidence)
 
 
 class ConfidentLearning(_ByScore):
     """Labels that confident learning doubts most go first: ``fit`` takes probabilities out of sample."""
-
-    def __init__(self, size: float | np.ndarray = 0.95):
-        self.size = size
 
     def _scores(self, evidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return confident_learning(evidence, labels)
@@ -204,7 +197,7 @@ class NeighbourOutliers(_ByScore):
     """What lies far from the nearest others of its class goes first: ``fit`` takes features."""
 
     def __init__(self, size: float | np.ndarray = 0.95, k: int = 10, n_components: int = 50):
-        self.size = size
+        super().__init__(size)
         self.k = k
         self.n_components = n_components
 
