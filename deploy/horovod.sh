@@ -3,7 +3,8 @@
 #
 # Horovod is published as source alone, and its last release asks for C++14 where torch's headers need C++17. So it is
 # built here, and the wheel kept in the user's cache under everything it depends on: the second call takes seconds.
-# JOBS is how many compilers run at a time; HOROVOD_GPU_OPERATIONS=NCCL builds it for GPUs (needs the CUDA toolkit).
+# JOBS is how many compilers run at a time; HOROVOD_GPU_OPERATIONS=NCCL builds it for GPUs (needs the CUDA toolkit), with
+# the NCCL that torch brings unless HOROVOD_NCCL_HOME names another: one process cannot hold two.
 set -euo pipefail
 
 VERSION=0.28.1
@@ -26,6 +27,16 @@ built = json.loads(pathlib.Path(horovod.__file__).with_name("metadata.json").rea
 asked = os.environ.get("HOROVOD_GPU_OPERATIONS") == "NCCL"
 fits = hvd.gloo_built() and bool(hvd.nccl_built()) == asked and built == torch.__version__
 sys.exit(not (fits and horovod.__version__ == sys.argv[1]))' "$VERSION" 2>/dev/null)
+}
+
+# Give the build torch's own NCCL, which comes without the name that a linker looks for.
+offer_nccl() {
+  local found
+  found=$("$python" -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null) || return 0
+  mkdir -p "$1/lib"
+  ln -s "$found/include" "$1/include"
+  ln -s "$found/lib/libnccl.so.2" "$1/lib/libnccl.so"
+  export HOROVOD_NCCL_HOME=$1 HOROVOD_NCCL_LINK=SHARED
 }
 
 build() {
@@ -53,6 +64,7 @@ build() {
   export CMAKE_POLICY_VERSION_MINIMUM=3.5
   local headers=(string cstdint stdexcept functional memory vector algorithm)
   export CXXFLAGS="${CXXFLAGS:-}$(printf ' -include %s' "${headers[@]}")"
+  if [[ ${HOROVOD_GPU_OPERATIONS:-} == NCCL && -z ${HOROVOD_NCCL_HOME:-} ]]; then offer_nccl "$work/nccl"; fi
   export MAKEFLAGS=-j${JOBS:-$(nproc)}
   if ! pip wheel --no-deps --no-build-isolation --use-pep517 --verbose --wheel-dir "$work/wheel" \
     "$work/horovod-$VERSION" >"$work/log" 2>&1; then

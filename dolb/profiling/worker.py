@@ -200,10 +200,7 @@ def _initial(arch: str, num_classes: int, channels: int, bn_workers: int, seed: 
 def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
     """Do one rank's share of measurements that one launch can make, one after another, and write each down."""
     torch.set_num_threads(1)  # one core to a rank
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK") or os.environ["HOROVOD_LOCAL_RANK"]))
-    device = device if configs[0].device_kind == "cuda" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = _own_gpu() if configs[0].device_kind == "cuda" else torch.device("cpu")
     compared = list({alone_name(config): config for config in configs if config.alone_steps}.values())
     others = [rank for rank in range(configs[0].ranks) if rank]
     if compared:
@@ -225,6 +222,20 @@ def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
     if compared and me == 0:
         _wait_for(folder, [EXIT.format(rank) for rank in others])
         _train_alone(compared, device, folder / ALONE.format("after"))
+
+
+def _own_gpu() -> torch.device:
+    """Return this rank's GPU, which is a shared one where ranks outnumber GPUs.
+
+    NCCL refuses a host's second rank on one GPU; to it, such ranks are on another host and meet over the network.
+    """
+    share, index = divmod(
+        int(os.environ.get("LOCAL_RANK") or os.environ["HOROVOD_LOCAL_RANK"]), torch.cuda.device_count()
+    )
+    if share:
+        os.environ["NCCL_HOSTID"] = f"share {share} of a host's GPUs"
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def _wait_for(folder: Path, names: Sequence[str]) -> None:

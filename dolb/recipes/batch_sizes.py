@@ -38,10 +38,18 @@ _MORE_SEEDS: dict[str, dict[tuple[float, int], range]] = {
     "resnet18": {
         **{(0.1, size): range(8) for size in (8192, 16384, 20480)},
         **{(0.3, size): range(6) for size in (8192, 16384)},
+        (0.1, 16): range(2),
     },
-    "resnet34": {(0.1, size): range(2) for size in (16384, 20480)},
-    "resnet50": {(lr, size): range(2) for lr in (0.1, 0.3) for size in (16384, 20480)} | {(0.3, 8192): range(2)},
-    "resnet101": {(lr, size): range(2) for lr, size in ((0.01, 128), (0.03, 128), (0.1, 16384), (0.1, 20480))},
+    "resnet34": {(0.1, size): range(2) for size in (16, 16384, 20480)},
+    "resnet50": {
+        **{(0.1, size): range(2) for size in (16384, 20480)},
+        **{(0.3, size): range(2) for size in (64, 2048, 4096, 8192, 16384, 20480)},
+    },
+    "resnet101": {
+        **{(lr, 128): range(2) for lr in (0.01, 0.03)},
+        (0.03, 8192): range(2),
+        **{(0.1, size): range(2) for size in (16384, 20480)},
+    },
     "resnet152": {(lr, size): range(2) for lr, size in ((0.03, 256), (0.1, 512), (0.1, 16384), (0.1, 20480))},
 }
 # In the order in which a sweep makes them. The deepest start at a larger batch: there a run takes longest.

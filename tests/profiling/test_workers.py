@@ -162,16 +162,6 @@ def test_traced_steps_are_read_back_as_events_of_both_ranks(measured, library):
     assert reduced["bytes"].sum() == 2 * 4 * parameters  # two steps, four bytes to a number
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_rank_on_a_gpu_is_traced_by_its_kernels(tmp_path):
-    config = ScalingConfig(device_kind="cuda", arch="resnet18", steps=3, trace_steps=2)
-    row = measure(config, folder=tmp_path / "files", timeout=180)
-    assert row["device"].item() == torch.cuda.get_device_name()
-    lanes = set(trace.read(trace.find(tmp_path / "files"))["lane"].values)
-    assert {"step", "compute", "host"} <= lanes
-
-
 # What goes wrong
 
 
