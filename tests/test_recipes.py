@@ -93,11 +93,11 @@ def test_resnet18_has_two_seeds_where_the_batch_is_distributed_and_others_one_in
     cells = Counter((run.arch, run.lr, run.batch_size) for run in recipes.configs("batch-size", "paper", part="curve"))
     deep = [count for (arch, _, _), count in cells.items() if arch != "resnet18"]
     assert set(deep) == {1, 2}
-    assert deep.count(1) > 8 * deep.count(2)
+    assert deep.count(1) > 5 * deep.count(2)
     for lr in (0.03, 0.1):
         runs = recipes.configs("batch-size", "paper", part="curve", archs=["resnet18"], lrs=[lr])
         seeds = [run.seed for run in runs]
-        assert (seeds.count(0), seeds.count(1)) == (12, 8)
+        assert (seeds.count(0), seeds.count(1)) == (12, 8 + (lr == 0.1))  # of batch 16 too, which dropped late
 
 
 def test_the_cells_with_the_widest_intervals_have_more_seeds():

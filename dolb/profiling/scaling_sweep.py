@@ -133,8 +133,7 @@ def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Datas
     """Join measurements, of two with one key the later, and beside them the simulated rows of an experiment.
 
     Of what is given as measured, simulated rows are dropped, and so are, with a warning, runs on another device than
-    the last one's: a table that is compared has one machine. Events stay with the first repetition alone; one
-    step is drawn.
+    the last one's: a table that is compared has one machine.
     """
     parts = [with_settings(part) for part in measured]
     runs = [one for part in parts for one in results.split(part) if str(one["source"].item()) != SOURCE]
@@ -142,7 +141,6 @@ def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Datas
         raise ValueError("there is no measured run among the results given")
     device = str(runs[-1]["device"].item())
     _warn_of_others(runs, device)
-    runs = [one if not one["repeat"].item() else one.drop_dims("event", errors="ignore") for one in runs]
     here = results.merge(curves.named(one) for one in runs if str(one["device"].item()) == device)
     return results.merge([with_efficiency(here), simulation])
 
