@@ -18,25 +18,36 @@ print(f"torch{torch.__version__}-{sys.implementation.cache_tag}-{platform.machin
   echo "$python has no torch that Horovod could be built for; \`make env\` installs it." >&2
   exit 1
 }
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/dolb/wheels/horovod$VERSION-$built_for-${HOROVOD_GPU_OPERATIONS:-cpu}
+
+# The NCCL that it is to be built with: the one named, or torch's own, and what its header calls its version.
+nccl= nccl_version=0
+if [[ ${HOROVOD_GPU_OPERATIONS:-} == NCCL ]]; then
+  nccl=${HOROVOD_NCCL_HOME:-$("$python" -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null || true)}
+  if [[ ! -f $nccl/include/nccl.h ]]; then
+    echo "There is no NCCL in '$nccl'; name the folder that holds its include and lib as HOROVOD_NCCL_HOME." >&2
+    exit 1
+  fi
+  version_of() { sed -nE "s/^#define NCCL_$1 +([0-9]+).*/\1/p" "$nccl/include/nccl.h"; }
+  nccl_version=$(($(version_of MAJOR) * 10000 + $(version_of MINOR) * 100 + $(version_of PATCH)))
+fi
+gpus=${HOROVOD_GPU_OPERATIONS:-cpu}
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/dolb/wheels/horovod$VERSION-$built_for-$gpus${nccl:+-$nccl_version}
 
 is_installed() {
   (cd / && "$python" -W ignore -c '
-import json, os, pathlib, sys, torch, horovod, horovod.torch as hvd
+import json, pathlib, sys, torch, horovod, horovod.torch as hvd
 built = json.loads(pathlib.Path(horovod.__file__).with_name("metadata.json").read_text())["pytorch"]
-asked = os.environ.get("HOROVOD_GPU_OPERATIONS") == "NCCL"
-fits = hvd.gloo_built() and bool(hvd.nccl_built()) == asked and built == torch.__version__
-sys.exit(not (fits and horovod.__version__ == sys.argv[1]))' "$VERSION" 2>/dev/null)
+fits = hvd.gloo_built() and int(hvd.nccl_built()) == int(sys.argv[2]) and built == torch.__version__
+sys.exit(not (fits and horovod.__version__ == sys.argv[1]))' "$VERSION" "$nccl_version" 2>/dev/null)
 }
 
-# Give the build torch's own NCCL, which comes without the name that a linker looks for.
+# Give the build that NCCL by the name that a linker looks for, which torch's own does not have.
 offer_nccl() {
-  local found
-  found=$("$python" -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null) || return 0
+  [[ -z ${HOROVOD_NCCL_HOME:-} ]] || return 0
   mkdir -p "$1/lib"
-  ln -s "$found/include" "$1/include"
-  ln -s "$found/lib/libnccl.so.2" "$1/lib/libnccl.so"
-  export HOROVOD_NCCL_HOME=$1 HOROVOD_NCCL_LINK=SHARED
+  ln -s "$nccl/include" "$1/include"
+  ln -s "$nccl/lib/libnccl.so.2" "$1/lib/libnccl.so"
+  export HOROVOD_NCCL_HOME=$1 HOROVOD_NCCL_LINK=${HOROVOD_NCCL_LINK:-SHARED}
 }
 
 build() {
@@ -64,7 +75,7 @@ build() {
   export CMAKE_POLICY_VERSION_MINIMUM=3.5
   local headers=(string cstdint stdexcept functional memory vector algorithm)
   export CXXFLAGS="${CXXFLAGS:-}$(printf ' -include %s' "${headers[@]}")"
-  if [[ ${HOROVOD_GPU_OPERATIONS:-} == NCCL && -z ${HOROVOD_NCCL_HOME:-} ]]; then offer_nccl "$work/nccl"; fi
+  if [[ -n $nccl ]]; then offer_nccl "$work/nccl"; fi
   export MAKEFLAGS=-j${JOBS:-$(nproc)}
   if ! pip wheel --no-deps --no-build-isolation --use-pep517 --verbose --wheel-dir "$work/wheel" \
     "$work/horovod-$VERSION" >"$work/log" 2>&1; then

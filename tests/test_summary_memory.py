@@ -20,6 +20,11 @@ def test_the_largest_share_of_the_device_is_told_with_its_run(two_runs):
     )
 
 
+def test_what_runs_at_once_took_together_is_told_by_their_peaks(two_runs):
+    found = memory.in_words(two_runs.assign(concurrent_runs=("run", [8.0, 3.0])))
+    assert "times the runs that had the device with it, it is 120 GB at most." in found
+
+
 def test_the_hosts_memory_is_told_as_the_process_has_it_and_for_how_many_runs(two_runs):
     found = memory.in_words(two_runs.assign(peak_host_memory_bytes=("run", [np.nan, 2.5e9])))
     assert "1 of 2 runs tell the high-water mark of the process that made them" in found

@@ -319,9 +319,14 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
         "parameters": sum(one.size for one in weights),
         "peak_memory_bytes": _peak_memory(device),
         "data_fingerprint": fingerprint,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "device": _in_words(device, config.ranks) if device.type == "cuda" else "",
         "threads": len(os.sched_getaffinity(0)),
     }
+
+
+def _in_words(gpu: torch.device, ranks: int) -> str:
+    name, each = torch.cuda.get_device_name(gpu), math.ceil(ranks / torch.cuda.device_count())
+    return name if each == 1 else f"{name}, up to {each} ranks on one"
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> str:

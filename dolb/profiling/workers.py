@@ -115,14 +115,15 @@ def measure(
     port
         Where torchrun's ranks meet; None finds a free one. horovodrun chooses its own.
     oversubscribe
-        Allow more ranks than cores, or than GPUs.
+        Allow more ranks than cores, or than GPUs; the row's ``device`` says how many ranks share a GPU.
     folder
         Where the ranks' logs, traces and weights stay; None keeps none of them.
 
     Raises
     ------
     ValueError
-        If there are more ranks than slots, or ``port`` is taken, before anything is started.
+        If there are more ranks than slots, or no GPU at all for ranks on GPUs, or ``port`` is taken, before anything is
+        started.
     LinkError
         If there are to be hosts and this machine does not let us make them, before anything is started, or if one of
         them dies or does not answer while links are measured.
@@ -226,6 +227,8 @@ def check(
         links.require()
     place = place or Place()
     available = slots(config.device_kind)
+    if not available:
+        raise ValueError("device_kind 'cuda' needs a GPU, and this process sees none; 'cpu' needs none")
     if config.ranks > available and (not oversubscribe or config.pinned):
         what = "GPUs" if config.device_kind == "cuda" else "cores that this process may use"
         raise ValueError(

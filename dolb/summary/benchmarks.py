@@ -62,7 +62,8 @@ def host_in_words(ds: xr.Dataset, program: str, engine: pd.DataFrame | None = No
     frame = _occasions(ds)
     frame = frame[frame["program"] == program]
     by = ["arch", "batch_size", "occasion", "alone"]
-    times = frame.groupby(by, as_index=False)["step_seconds"].median()
+    steps = frame.groupby(by)["step_seconds"]
+    times = steps.agg(step_seconds="median", least="min", most="max").reset_index()
     told, slower = [], []
     lower = [] if engine is None else [engine]
     for arch in by_depth(times["arch"]):
@@ -76,15 +77,19 @@ def host_in_words(ds: xr.Dataset, program: str, engine: pd.DataFrame | None = No
         for _, row in flat[~flat["alone"] & fastest["alone"]].iterrows():
             share = fastest["step_seconds"] / row["step_seconds"]
             slower.append(
-                f"{arch} took {_at(row)} with the engine in the process, and {_at(fastest)} without, by which ratios "
-                f"are {1 - share:.0%} lower" + _ratios_by(engine, row, share)
+                f"{arch} took {_at(row)} (repetitions from {1e3 * row['least']:.1f} to {1e3 * row['most']:.1f}) with "
+                f"the engine in the process, and {_at(fastest)} without, by which ratios are {1 - share:.0%} lower"
+                + _ratios_by(engine, row, share)
             )
             if engine is not None:
                 same = (engine["arch"] == row["arch"]) & (engine["batch_size"] == row["batch_size"])
                 lower.append(engine[same].assign(ratio=share * engine["ratio"]))
     if not told:
         return f"The step of the {program} grows with the batch from the smallest on."
-    words = f"While the host sets the pace, the step of the {program} hardly grows with the batch: {'; '.join(told)}."
+    words = (
+        f"While the host sets the pace, the step of the {program} grows little with the batch, here by less than "
+        f"{HARDLY - 1:.0%}: {'; '.join(told)}."
+    )
     if slower:
         words += (
             " Ratios are to steps that were timed beside the engine, with cuDNN held to deterministic kernels. The "

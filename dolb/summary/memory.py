@@ -24,9 +24,11 @@ def in_words(ds: xr.Dataset) -> str:
         f"{most['batch_size']:,})."
     )
     if most["concurrent_runs"] > 1 or (frame["concurrent_runs"] > 1).any():
+        together = (frame["peak_memory_bytes"] * frame["concurrent_runs"]).max()
         told += (
-            " Several at once take more together; that stays below 90% of the device's by the engine's limit, which a "
-            "test on the device holds, and was not recorded."
+            " What several at once take together was not recorded; it stays below 90% of the device's by the engine's "
+            "limit, which a test on the device holds. By a run's own peak, times the runs that had the device with it, "
+            f"it is {together / GB:.0f} GB at most."
         )
     if not host.notna().any():
         return f"{told} The host's memory was not recorded."

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from dolb import summary
 from dolb.summary import batch_size as study
 from dolb.summary.coverage import listed
 
@@ -16,11 +17,11 @@ _DRAWN = 16
 
 
 def by_epoch(ds: xr.Dataset, costs: pd.DataFrame) -> pd.DataFrame:
-    """Return the test accuracy of every cell of the curves after some of its epochs, mean over seeds.
+    """Return the test accuracy of every cell of the curves after each of its epochs, mean over seeds.
 
-    Columns are arch, lr, batch_size, epoch, accuracy, n, updates and seconds so far, and ``last`` at the end of a run.
-    ``costs`` are the cells with the ``run_seconds`` of a whole run, as ``cost.priced`` returns; without a price there
-    are no seconds. Runs that diverged are left out.
+    Columns are arch, lr, batch_size, epoch, accuracy, n, updates and seconds so far, ``last`` at the end of a run, and
+    ``drawn`` at some of the epochs, which are enough for a figure. ``costs`` are the cells with the ``run_seconds`` of
+    a whole run, as ``cost.priced`` returns; without a price there are no seconds. Runs that diverged are left out.
     """
     runs = study.curve_runs(ds)
     runs = runs[~runs["diverged"].astype(bool)]
@@ -28,11 +29,12 @@ def by_epoch(ds: xr.Dataset, costs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for cell, group in runs.reset_index(drop=True).groupby(list(study.CELL), sort=True):
         epochs = int(group["epochs"].iloc[0])
-        shown = np.unique(np.round(np.geomspace(1, epochs, _DRAWN)).astype(int))
-        means = np.nanmean(series[group.index], axis=0)
+        every = np.arange(1, epochs + 1)
+        drawn = np.isin(every, np.round(np.geomspace(1, epochs, _DRAWN)).astype(int))
+        means = np.nanmean(series[group.index], axis=0)[:epochs]
         told: dict[str, Any] = dict(zip(study.CELL, cell, strict=True))
-        told |= {"epoch": shown, "accuracy": means[shown - 1], "n": len(group), "last": shown == epochs}
-        told |= {"updates": shown * (int(group["updates"].iloc[0]) / epochs), "share": shown / epochs}
+        told |= {"epoch": every, "accuracy": means, "n": len(group), "last": every == epochs, "drawn": drawn}
+        told |= {"updates": every * (int(group["updates"].iloc[0]) / epochs), "share": every / epochs}
         rows.append(pd.DataFrame(told))
     table = pd.concat(rows, ignore_index=True)
     prices = costs.drop_duplicates(list(study.CELL))[[*study.CELL, "run_seconds"]]
@@ -57,32 +59,34 @@ def at_equal_updates(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*study.CURVE, "batch_size", "updates", "accuracy"])
 
 
-def in_words(table: pd.DataFrame) -> str:
-    """Say how batch sizes compare after equally many updates, for the first network and over all curves."""
+def in_words(table: pd.DataFrame, cells: pd.DataFrame) -> str:
+    """Say how batch sizes compare after equally many updates, for the first network and over all curves.
+
+    ``cells`` are those of `batch_size.curve_cells`, by whose accuracy a curve has its best size.
+    """
     equal = at_equal_updates(table)
     several = equal[equal.groupby(list(study.CURVE))["batch_size"].transform("size") > 1]
     if several.empty:
         return "No two batch sizes of a curve meet at equal updates."
-    ends = [
-        (group.iloc[0], group.iloc[-1])
-        for _, group in several.sort_values("batch_size").groupby(list(study.CURVE), sort=True)
-    ]
-    ahead = [large["accuracy"] > small["accuracy"] for small, large in ends]
+    curves = [group for _, group in several.sort_values("batch_size").groupby(list(study.CURVE), sort=True)]
+    learned = [group["accuracy"].to_numpy() for group in curves if group["accuracy"].max() > summary.AT_CHANCE]
+    ahead = sum(met[-1] > met[0] for met in learned)
+    highest = sum(met[-1] == met.max() for met in learned)
     first = study.by_depth(several["arch"])[0]
     rates = sorted(several.loc[several["arch"] == first, "lr"].unique())
     one = several[(several["arch"] == first) & (several["lr"] == rates[len(rates) // 2])].sort_values("batch_size")
     told = listed([f"{row['accuracy']:.1%} with batches of {row['batch_size']:,}" for row in one.to_dict("records")])
+    best = cells.sort_values("accuracy").groupby(list(study.CURVE)).tail(1)
+    there = best.merge(equal[list(study.CELL)], on=list(study.CELL))
     met = (
         f"After the {one['updates'].iloc[0]:,.0f} updates that the largest batch makes in all, {first} at rate "
-        f"{one['lr'].iloc[0]:g} is at {told}. Of {len(ends)} curves the largest batch is ahead of the smallest that "
-        f"meets it there in {sum(ahead)}"
+        f"{one['lr'].iloc[0]:g} is at {told}, by single epochs. Of {len(learned)} curves that are off chance by "
+        f"then the largest batch is ahead of the smallest that meets it there in {ahead}, and of all that do in "
+        f"{highest}; the best size of a curve is among those that meet in {len(there)} of {len(best)}."
     )
-    best = table[table["last"]].sort_values("accuracy").groupby(list(study.CURVE)).tail(1)
-    there = best.merge(equal[list(study.CELL)], on=list(study.CELL))
-    met += f"; the best size of a curve is among those that meet in {len(there)} of {len(best)}"
-    if 2 * sum(ahead) > len(ends):
+    if 2 * ahead > len(learned):
         return (
-            f"{met}. What large batches lose in a fixed number of epochs to the sizes that they meet is what they lack "
-            "in updates; of smaller ones this does not tell."
+            f"{met} Much of what large batches lose in a fixed number of epochs to the sizes that they meet is then "
+            "what they lack in updates; of smaller ones this does not tell."
         )
-    return f"{met}. That large batches lose is not their lack of updates alone."
+    return f"{met} That large batches lose is not their lack of updates alone."

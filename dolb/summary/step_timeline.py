@@ -230,10 +230,11 @@ def one_step(ds: xr.Dataset, variant: str, source: str) -> xr.Dataset:
 def _nearest(ds: xr.Dataset, of: np.ndarray) -> int | None:
     """Return which of these runs to draw: of those whose events were kept, the one nearest the mean of all.
 
-    Near is in the shares of a step that negotiation and communication take.
+    Near is in the shares of a step that negotiation, communication, and what of it no computing hides, take.
     """
     kept = set(ds["run_number"].to_numpy().tolist())
-    parts = [ds[name].to_numpy()[of] for name in ("negotiation_seconds", "communication_seconds")]
+    names = ("negotiation_seconds", "communication_seconds", "exposed_seconds")
+    parts = [ds[name].to_numpy()[of] for name in names]
     shares = np.nan_to_num(np.column_stack(parts)) / ds["step_seconds"].to_numpy()[of, None]
     away = np.abs(shares - shares.mean(axis=0)).sum(axis=1)
     return next((int(of[at]) for at in np.argsort(away, kind="stable") if of[at] in kept), None)

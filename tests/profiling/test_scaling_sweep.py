@@ -140,6 +140,14 @@ def test_simulated_rows_are_renewed_and_never_pile_up():
     assert scaling_sweep.complete([once], small_simulation()).sizes == once.sizes
 
 
+def test_events_of_every_repetition_stay(repo_root):
+    published = results.load(repo_root / "results" / "step-timeline.nc")
+    renewed = scaling_sweep.complete([published], small_simulation())
+    measured = np.flatnonzero(renewed["source"].values == "measured")
+    assert set(renewed["repeat"].values[measured]) == set(range(5))
+    assert set(measured) <= set(renewed["run_number"].values)
+
+
 def test_a_table_has_one_machine_the_last_one_given():
     rows = [made_measurement(100, device="old"), made_measurement(100, ranks=2, device="new")]
     with pytest.warns(UserWarning, match="left out"):

@@ -257,6 +257,25 @@ def test_more_ranks_than_slots_are_refused_with_both_numbers():
         measure(ScalingConfig(ranks=available + 1))
 
 
+@pytest.mark.parametrize("sharing", [False, True])
+def test_ranks_on_gpus_are_refused_where_there_is_none(monkeypatch, sharing):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match="needs a GPU, and this process sees none"):
+        measure(ScalingConfig(device_kind="cuda"), oversubscribe=sharing)
+
+
+def test_ranks_beyond_the_gpus_share_these_and_are_to_nccl_on_another_host(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    found = []
+    for local in range(4):
+        monkeypatch.setenv("LOCAL_RANK", str(local))
+        monkeypatch.delenv("NCCL_HOSTID", raising=False)
+        found.append((worker._own_gpu().index, os.environ.get("NCCL_HOSTID")))
+    assert [gpu for gpu, _ in found] == [0, 1, 0, 1]
+    assert len(set(found)) == 4  # no GPU twice on what NCCL takes for one host
+
+
 def test_without_horovod_the_error_says_how_to_build_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod", None)  # as if it were not installed
     with pytest.raises(WorkerError, match="Horovod is not installed; `make horovod` builds it"):
@@ -270,15 +289,17 @@ def test_a_horovod_for_another_torch_is_refused(horovod, monkeypatch):
         measure(ScalingConfig(library="horovod"))
 
 
-def test_gpus_are_refused_to_a_horovod_without_nccl(horovod):
+def test_gpus_are_refused_to_a_horovod_without_nccl(horovod, monkeypatch):
     import horovod.torch as hvd
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
     if hvd.nccl_built():
         workers.require_horovod("cuda")
         return
     workers.require_horovod("cpu")
     with pytest.raises(WorkerError, match=r"built without NCCL, which device_kind 'cuda' needs; `HOROVOD_GPU_OPER"):
-        measure(ScalingConfig(library="horovod", device_kind="cuda"), oversubscribe=True)
+        measure(ScalingConfig(library="horovod", device_kind="cuda"))
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
