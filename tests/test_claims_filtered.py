@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import numpy as np
@@ -216,6 +217,7 @@ def test_small_batches_without_a_difference_do_not_either(every_claim):
     assert "of the 2.4 that the paper reports" in found["G8"].ours
     assert "of the 0.6 that the paper reports; over random" in found["G9"].ours
     assert "of the 1.4 that the paper reports" in found["G10"].ours
+    assert re.search(r"On full data it is .* points .*On random data it is .* points", found["G10"].ours)
 
 
 def test_at_one_small_batch_what_speaks_against_a_claim_counts_and_is_said_to_be_so_far(every_claim):

@@ -107,7 +107,7 @@ def test_a_loss_that_is_less_curved_at_the_same_weights_is_told_and_does_not_dec
         "the loss over network filtered images is less curved: its normalized top eigenvalue is 0.90 to 0.90 times"
         in found.ours
     )
-    assert "the interval lies below one in 4 and above one in 0 of 4 comparisons" in found.ours
+    assert "the interval lies below one in 4 and above one in 0 of 4 such comparisons" in found.ours
     assert found.outcome != "replicated"
     assert "in them nothing was trained on filtered data" in found.reason
 

@@ -407,3 +407,14 @@ def test_the_table_for_readers_has_a_row_per_extractor():
     assert isinstance(shown, pd.DataFrame)
     assert shown.loc["resnet101", "features"] == 2048
     assert shown.loc["resnet101", "network's test accuracy"] == "80.0%"
+
+
+def test_what_a_map_took_of_memory_is_told_by_the_masks_on_it_too(ds):
+    def timed(one, seconds, peak):
+        return one.assign(map_seconds=("run", [seconds]), peak_memory_bytes=("run", [peak]))
+
+    read = timed(made_mask(without()), 109.5, 7e8)
+    made = timed(made_mask(without(1)), 109.5, 1.4e9)
+    another = timed(made_mask(without(2), perplexity=50.0), 300.0, 2.8e9)
+    assert maps.peak_bytes(read, None) == 7e8
+    assert maps.peak_bytes(read, results.merge([made, another])) == 1.4e9

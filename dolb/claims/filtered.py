@@ -134,26 +134,33 @@ def _small_decays(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str
 
 
 def _falls_with_batch(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:
-    frame = study.at_every_decay(study.runs(ds))
-    frame = frame[frame["set"] == "network"]
+    every = study.at_every_decay(study.runs(ds))
+    frame = every[every["set"] == "network"]
     smallest, largest = frame["batch_size"].min(), frame["batch_size"].max()
-    ends = frame[frame["batch_size"].isin((smallest, largest))]
     # The ends of the range in the place of two sets: the same pairs by seed.
-    renamed = ends.assign(set=ends["batch_size"].map({smallest: "small", largest: "large"}), batch_size=0)
-    rows = _rows(study.differences(renamed, "large", "small"))
+    ends = every.assign(end=every["batch_size"].map({smallest: "small", largest: "large"}), batch_size=0)
+    rows, *beside = (
+        _rows(study.differences(ends[ends["set"] == name].assign(set=lambda of: of["end"]), "large", "small"))
+        for name in ("network", "full", "random")
+    )
     by_size = sorted((int(size), sets["network"]["accuracy"] / 100) for size, sets in claims["G7"].reported.items())
     (first, lower), *_, (last, higher) = by_size
     if not rows:
         run = [f"{size:,}" for size in sorted(set(frame["batch_size"]))]
-        beside = f"; these were trained with batch {listed(run)}" if run else ""
+        known = f"; these were trained with batch {listed(run)}" if run else ""
         return _waits(
-            f"Two seeds on network filtered data, at every weight decay of two batch sizes, are the least{beside}."
+            f"Two seeds on network filtered data, at every weight decay of two batch sizes, are the least{known}."
         )
     (row,) = rows
     lacking = smallest > first or largest < last
     ours = (
         f"Accuracy on network filtered data at batch {largest} less that at {smallest}: "
         f"{_share(row, higher - lower)}, mean over weight decays."
+        + "".join(
+            f" On {name} data it is {_points(other)}."
+            for name, found in zip(("full", "random"), beside, strict=True)
+            for other in found
+        )
         + (f" The claim is from {last} to {first}, which was not run in full." if lacking else "")
     )
     reason = f"{_PAIRED} {_RULE} Here there is one difference. Reported is that between the best cells of both batches."

@@ -14,6 +14,7 @@ from dolb.summary import noise
 from dolb.summary.batch_size import by_depth
 
 NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
+_MAP = ("arch", "seed", "map_seconds")  # what rows on one map have in common
 DRAWN = 1500  # points drawn of one map: more only hide each other
 
 
@@ -55,6 +56,19 @@ def parted(ds: xr.Dataset) -> pd.DataFrame:
             same = labels[~test][near] == labels[members][:, None]
             found.append({**frame.iloc[run], "split": split, "agreement": float(same.mean())})
     return pd.DataFrame(found)
+
+
+def peak_bytes(ds: xr.Dataset, masks: xr.Dataset | None) -> float:
+    """Return the most of the host's memory that a map took, or a mask that was made on it.
+
+    A row of a map that was found in a store tells what reading it took; masks on it may tell what making it did. They
+    have its network and its seconds, to the last digit.
+    """
+    peaks = [ds["peak_memory_bytes"].to_numpy()]
+    if masks is not None:
+        ours, theirs = (pd.MultiIndex.from_arrays([one[name].to_numpy() for name in _MAP]) for one in (ds, masks))
+        peaks.append(masks["peak_memory_bytes"].to_numpy()[theirs.isin(ours)])
+    return float(np.concatenate(peaks).max())
 
 
 def parted_in_words(table: pd.DataFrame) -> pd.DataFrame:

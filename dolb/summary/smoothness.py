@@ -42,9 +42,11 @@ def range_in_words(rows: pd.DataFrame, of: str) -> str:
     if known.empty:
         return "not known"
     below, above, _ = tally(rows)
+    sizes = set(rows.loc[rows["low"] > 1, "batch_size"])
+    where = f", at batch {min(sizes):,} alone" if above and len(sizes) == 1 < rows["batch_size"].nunique() else ""
     return (
         f"{known.min():.2f} to {known.max():.2f} times that {of} (the interval lies below one in {below} and above one "
-        f"in {above} of {len(rows)} comparisons)"
+        f"in {above} of {len(rows)} such comparisons{where})"
     )
 
 

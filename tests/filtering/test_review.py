@@ -132,7 +132,6 @@ def test_the_sheet_shows_the_images_and_frames_the_dropped_ones(started, digits)
 
 @pytest.fixture
 def parts(started, tmp_path):
-    pytest.importorskip("jscatter")
     box = review.widget(started, tmp_path / "keep.nc")
     controls, plot, buttons, said, images = box.children
     by_name = {button.description: button for button in buttons.children}
