@@ -24,7 +24,7 @@ nccl= nccl_version=0
 if [[ ${HOROVOD_GPU_OPERATIONS:-} == NCCL ]]; then
   nccl=${HOROVOD_NCCL_HOME:-$("$python" -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null || true)}
   if [[ ! -f $nccl/include/nccl.h ]]; then
-    echo "There is no NCCL in '$nccl'; name the folder that holds its include and lib as HOROVOD_NCCL_HOME." >&2
+    echo "There is no NCCL in ${nccl:-this torch}; name the folder that holds its include and lib as HOROVOD_NCCL_HOME." >&2
     exit 1
   fi
   version_of() { sed -nE "s/^#define NCCL_$1 +([0-9]+).*/\1/p" "$nccl/include/nccl.h"; }
