@@ -216,7 +216,8 @@ def eager_in_words(total: Mapping[str, float]) -> str:
     return (
         f"At the speed of a plain eager loop {which} would take {total['eager_minutes']:,.1f} minutes instead of "
         f"{total['known_minutes']:,.1f}; evaluation is in the latter alone. Speeds between benchmarked batch sizes are "
-        "interpolated, and no speed is taken beyond them."
+        "interpolated, and no speed is taken beyond them; some were timed beside the engine, where the loop is slower, "
+        "and some alone."
     )
 
 
