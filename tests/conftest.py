@@ -8,10 +8,10 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from waiting import cpu_seconds
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports Triton: its kernels then run on the CPU
@@ -43,16 +43,26 @@ def demo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo(repo_root: Path, demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def demo_seconds() -> dict[str, float]:
+    """The processor's seconds that each notebook took of those that `demo` has run."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def demo(
+    repo_root: Path, demo_store: Path, demo_seconds: dict[str, float], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
     """Run a notebook at demo scale, once for all tests that look at it, and return it executed."""
     from dolb import publish  # late: a machine that is only to run tests of training may lack what it needs
 
     @cache
-    def run(name: str, **parameters: Any) -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        given = {"scale": "demo", "device": "cpu", "store": str(demo_store), **parameters}
+    def run(name: str) -> Path:
+        folder, begun = tmp_path_factory.mktemp(name), cpu_seconds()
+        given = {"scale": "demo", "device": "cpu", "store": str(demo_store)}
         source = repo_root / "notebooks" / f"{name}.ipynb"
-        return publish.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
+        made = publish.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
+        demo_seconds[name] = cpu_seconds() - begun
+        return made
 
     return run
 

@@ -1,7 +1,8 @@
-"""Waiting in tests for what another process does."""
+"""Other processes in tests: waiting for what they do, and the time that they took."""
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable
 
@@ -12,3 +13,9 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0, what: str
     while not condition():
         assert time.monotonic() < deadline, f"{what} took more than {seconds} s"
         time.sleep(0.02)
+
+
+def cpu_seconds() -> float:
+    """Return the time of all processes started here that have ended; what others take of the machine is not in it."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
