@@ -39,10 +39,3 @@ def test_no_edge_is_claimed_where_some_decays_of_the_grid_were_not_run():
     assert "At batch 128 no set was run with all 3 weight decays yet (full at 0.005 and 0.01)." in told
     assert "edge" not in told
     assert "The best are" not in told
-
-
-def test_a_best_cell_is_taken_from_batch_sizes_that_were_run_as_far_as_any():
-    part = cells({0.005: 0.81, 0.01: 0.85, 0.0135: 0.83}, {0.005: 0.8, 0.01: 0.9})
-    assert set(decays.whole(part)["batch_size"]) == {256}
-    both = cells({0.005: 0.81, 0.01: 0.85}, {0.005: 0.8, 0.01: 0.9})
-    assert set(decays.whole(both)["batch_size"]) == {128, 256}

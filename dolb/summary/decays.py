@@ -21,12 +21,6 @@ def in_words(cells: pd.DataFrame, reported: Sequence[Mapping[str, Any]]) -> str:
     return " ".join(_at(size, cells[cells["batch_size"] == size], grid, reported) for size in sizes)
 
 
-def whole(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of those batch sizes at which most sets and decays were run: what a best cell is taken from."""
-    count = cells.groupby("batch_size")["accuracy"].transform("size")
-    return cells[count == count.max()]
-
-
 def _at(size: int, cells: pd.DataFrame, grid: list[float], reported: Sequence[Mapping[str, Any]]) -> str:
     if len(grid) < 2:
         return f"At batch {size:,} no set was run with two weight decays."

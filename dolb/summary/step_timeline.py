@@ -172,13 +172,8 @@ def drawn(ds: xr.Dataset, variant: str = "Horovod") -> dict[str, float]:
 def drawn_in_words(ds: xr.Dataset) -> str:
     """Say what share of the drawn step Horovod negotiates and reduces, and how much of both is at the same time."""
     found = drawn(ds)
-    runs = np.flatnonzero((ds["variant"].to_numpy() == "Horovod") & (ds["source"].to_numpy() == "measured"))
-    kept = int(np.isin(runs, ds["run_number"].to_numpy()).sum())
-    which = "of the run nearest the mean"
-    if kept < len(runs):
-        which = f"from the {kept} of {len(runs)} runs whose events were kept"
     return (
-        f"The step that is drawn, {which}, has "
+        "The step that is drawn, of the run nearest the mean, has "
         f"{found['negotiation'] / found['step']:.0%} negotiation and "
         f"{found['communication'] / found['step']:.0%} all-reduces: of {found['negotiation']:.0f} ms of negotiation "
         f"{found['both']:.0f} pass while an earlier all-reduce holds Horovod's thread, and "
