@@ -65,6 +65,10 @@ build() {
   tar -xzf "$work/horovod-$VERSION.tar.gz" -C "$work"
   sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
     "$work/horovod-$VERSION/CMakeLists.txt" "$work/horovod-$VERSION/horovod/torch/CMakeLists.txt"
+  # With a CUDA build of torch, CMake asks for the whole CUDA toolkit, also where no GPU operations are asked for.
+  if [[ $gpus == cpu ]]; then
+    sed -i 's/(torch.version.cuda is not None)/False/' "$work/horovod-$VERSION/cmake/Modules/FindPytorch.cmake"
+  fi
   # Python 3.12 has no distutils any more.
   sed -i 's/from distutils.spawn import find_executable/from shutil import which as find_executable/' \
     "$work/horovod-$VERSION/horovod/runner/js_run.py"
