@@ -16,13 +16,17 @@ import typer
 import xarray as xr
 
 import dolb
-from dolb import claims, figures, gate, map_pages, pages, publish, recipes, results
+from dolb import claims, figures, map_pages, recipes, results
 from dolb import data as datasets
-from dolb.profiling import curves, machine, scaling_sweep, timeline
+from dolb import publishing as publish
+from dolb.findings import batch_size as study
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.links import LinkError
-from dolb.profiling.workers import WorkerError
-from dolb.summary import batch_size as study
+from dolb.profiling.ranks import scaling_sweep
+from dolb.profiling.ranks.links import LinkError
+from dolb.profiling.ranks.workers import WorkerError
+from dolb.profiling.simulator import curves, machine
+from dolb.profiling.traces import timeline
+from dolb.publishing import gate, pages
 from dolb.training.device import DeviceError
 
 app = typer.Typer(
@@ -229,7 +233,7 @@ def _train(
     how: dict[str, Any],
 ) -> xr.Dataset:
     """Make maps and masks, or train runs after making the masks that they need."""
-    from dolb import pipeline  # late, so that other commands do not wait for torch
+    from dolb import maps as pipeline  # late, so that other commands do not wait for torch
     from dolb.filtering.config import FilterConfig
     from dolb.training import landscape
     from dolb.training.config import LandscapeConfig

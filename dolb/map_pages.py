@@ -15,7 +15,7 @@ import xarray as xr
 from dolb import data as datasets
 from dolb import results, viewer
 from dolb.filtering import decisions, masks
-from dolb.summary import noise
+from dolb.findings import noise
 
 
 def load_map(file: Path) -> xr.Dataset:

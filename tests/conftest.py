@@ -53,7 +53,9 @@ def demo(
     repo_root: Path, demo_store: Path, demo_seconds: dict[str, float], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
     """Run a notebook at demo scale, once for all tests that look at it, and return it executed."""
-    from dolb import publish  # late: a machine that is only to run tests of training may lack what it needs
+    from dolb import (
+        publishing as publish,  # late: a machine that is only to run tests of training may lack what it needs
+    )
 
     @cache
     def run(name: str) -> Path:

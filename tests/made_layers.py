@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from dolb import results
-from dolb.profiling import layers, tensors
+from dolb.profiling.simulator import layers, tensors
 
 
 def made_times(

@@ -9,8 +9,9 @@ import numpy as np
 import xarray as xr
 
 from dolb import results
-from dolb.profiling import curves, scaling_sweep
 from dolb.profiling.config import ScalingConfig
+from dolb.profiling.ranks import scaling_sweep
+from dolb.profiling.simulator import curves
 
 
 def made_measurement(images_per_second=100.0, device="a machine", link=None, alone=None, **changes) -> xr.Dataset:

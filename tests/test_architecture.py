@@ -10,17 +10,17 @@ PACKAGE = ROOT / "dolb"
 MOST_LINES = 400
 VAGUE_NAMES = {"utils", "helpers", "common", "manager"}
 
-LEAVES = {"dolb.augment", "dolb.data", "dolb.keyed", "dolb.models", "dolb.results", "dolb.training.schedule"}
+LEAVES = {"dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.results", "dolb.training.schedule"}
 ROOMS = {"dolb.filtering", "dolb.training", "dolb.profiling"}
 CONFIGS = {f"{room}.config" for room in ROOMS}
 
 # What follows from results, and what is drawn and written of it: they read Datasets and know no room. The first three
 # have a module per experiment.
 READERS = {
-    "dolb.summary": {"dolb.summary", "dolb.results"},
+    "dolb.findings": {"dolb.findings", "dolb.results"},
     "dolb.figures": {"dolb.figures", "dolb.results"},
-    "dolb.claims": {"dolb.claims", "dolb.results", "dolb.summary"},
-    "dolb.pages": {"dolb.results", "dolb.claims", "dolb.summary"},
+    "dolb.claims": {"dolb.claims", "dolb.results", "dolb.findings"},
+    "dolb.publishing.pages": {"dolb.results", "dolb.claims", "dolb.findings"},
 }
 
 # What each part may import from dolb; "dolb" itself stands for its version. A room is free inside and imports leaves.
@@ -32,35 +32,35 @@ ARROWS = {
     "dolb.cifar10": {"dolb.images"},
     "dolb.data": {"dolb.cifar10", "dolb.images"},
     # How a file of results is written whole and found damaged; `results` alone uses it.
-    "dolb.sealed": set(),
+    "dolb.results.sealed": set(),
     # The names that results may have; the rest of dolb sees them through `results`.
-    "dolb.schema": set(),
-    "dolb.results": {"dolb", "dolb.sealed", "dolb.schema"},
+    "dolb.results.schema": set(),
+    "dolb.results": {"dolb", "dolb.results.sealed", "dolb.results.schema"},
     **{room: {"dolb", room} | LEAVES for room in ROOMS},
     "dolb.recipes": {"dolb.recipes"} | CONFIGS,
     # Maps and masks take training and filtering in turn, many times over: too long for a notebook, and resumed.
     # What of it takes long is a module of its own.
     "dolb.stages": {"dolb.training", "dolb.filtering"} | LEAVES,
-    "dolb.pipeline": {"dolb.stages", "dolb.training", "dolb.filtering"} | LEAVES,
+    "dolb.maps": {"dolb.stages", "dolb.training", "dolb.filtering"} | LEAVES,
     **READERS,
     # Publishing is two modules and knows no science.
-    "dolb.gate": set(),
-    "dolb.publish": {"dolb", "dolb.gate", "dolb.results"},
+    "dolb.publishing.gate": set(),
+    "dolb.publishing": {"dolb", "dolb.publishing.gate", "dolb.results"},
     # The viewer draws a Dataset of examples as a page; it knows no science and no other part.
     "dolb.viewer": {"dolb.viewer"},
     # What commands do with a map: its page, the decisions made there as a mask, the images for the book.
-    "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.summary", "dolb.viewer"},
+    "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.findings", "dolb.viewer"},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {
         "dolb",
         *LEAVES,
         *ROOMS,
-        "dolb.pipeline",
+        "dolb.maps",
         "dolb.map_pages",
         "dolb.recipes",
         *READERS,
-        "dolb.gate",
-        "dolb.publish",
+        "dolb.publishing.gate",
+        "dolb.publishing",
         "dolb.viewer",
     },
 }
@@ -164,7 +164,7 @@ def toy(tmp_path):
         ("dolb.figures", "from . import claims", "dolb.claims"),
         ("dolb.figures", "import dolb.training.config as c", "dolb.training.config"),
         ("dolb.claims", "from dolb.models import network", "dolb.models"),
-        ("dolb.publish", "from dolb.recipes import recipe", "dolb.recipes"),
+        ("dolb.publishing", "from dolb.recipes import recipe", "dolb.recipes"),
         ("dolb.recipes", "from dolb.training.engine import train", "dolb.training.engine"),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_forbidden_import_is_found_however_it_is_written(toy, tmp_path, name, 
     [
         ("dolb.results", "from dolb import __version__"),
         ("dolb.training.engine", "from dolb import data, models\nfrom . import config, schedule"),
-        ("dolb.profiling.scaling", "from dolb.training.schedule import steps"),
+        ("dolb.profiling.simulator.scaling", "from dolb.training.schedule import steps"),
         ("dolb.recipes", "from dolb.training.config import RunConfig"),
         ("dolb.figures", "import altair\nfrom dolb import results"),
         ("dolb.cli", "from dolb import publish, recipes\nfrom dolb.training import sweep"),

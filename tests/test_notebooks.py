@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dolb.gate import read_parameters
+from dolb.publishing.gate import read_parameters
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 SCALES = ("published", "demo", "paper")

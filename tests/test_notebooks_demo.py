@@ -11,9 +11,10 @@ import nbformat
 import pytest
 from waiting import cpu_seconds
 
-from dolb import data, publish, results
+from dolb import data, results
+from dolb import publishing as publish
 from dolb.filtering import decisions
-from dolb.profiling import workers
+from dolb.profiling.ranks import workers
 
 COMMUNICATION = ("11-ddp-vs-horovod", "12-step-timeline")
 DEMO_SECONDS, CORES = 180, 2  # for both of these, on as many cores, by the time of their processes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import nbformat
 import pytest
 
-from dolb import publish, results
+from dolb import publishing as publish
+from dolb import results
 
 
 @pytest.fixture

@@ -1,25 +1,25 @@
-"""Claims of the five documents, and the verdicts that our results give on them.
+"""Claims of the documents, and the verdicts that follow from published results by one rule.
 
-``book/claims.yml`` holds the claims. A judge reads one experiment's Dataset and says what we found, with its interval,
-and whether that agrees; each experiment's judges are a module here. A claim without a judge, or without results yet,
-is said to be not yet measured.
+``book/claims.yml`` holds the claims; each experiment's judges are a module here, results in, effects out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import xarray as xr
 import yaml
 
+from dolb import results
 from dolb.claims import batch_size, ddp_vs_horovod, filtered, landscape, noise, step_timeline
-from dolb.claims.claim import OUTCOMES, Claim, Judge, Verdict
+from dolb.claims.rule import OUTCOMES, Claim, Effect, Judge, Verdict, verdict
 
 __all__ = [
-    "JUDGES", "OUTCOMES", "Claim", "Judge", "Verdict", "judge", "load", "reported_accuracies", "reported_by_set",
-    "scaling_measurements", "statements",
+    "JUDGES", "OUTCOMES", "Claim", "Effect", "Verdict", "judge", "load", "published_verdicts", "reported_accuracies",
+    "reported_by_set", "scaling_measurements", "sources", "table",
 ]  # fmt: skip
 
 JUDGES: dict[str, Judge] = {
@@ -32,11 +32,26 @@ JUDGES: dict[str, Judge] = {
 }
 
 
-def load(path: str | Path | None = None) -> tuple[dict[str, dict[str, Any]], dict[str, Claim]]:
-    """Read the documents and their claims, by source and by id; without a path, those of this package's checkout."""
-    content = _read(path)
-    claims = [Claim(**{str(name): value for name, value in entry.items()}) for entry in content["claims"]]
-    return content["sources"], {claim.id: claim for claim in claims}
+def _read(path: str | Path | None) -> dict[str, Any]:
+    path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
+    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+
+
+def load(path: str | Path | None = None) -> dict[str, Claim]:
+    """Read the claims by id; without a path, those of this package's checkout."""
+    return {entry["id"]: Claim(**{**entry, "effects": _effects(entry)}) for entry in _read(path)["claims"]}
+
+
+def _effects(entry: Mapping[str, Any]) -> tuple[Effect, ...]:
+    return tuple(
+        Effect(each["is"], each["unit"], each["smallest"], each.get("no_difference", False))
+        for each in entry.get("effects", ())
+    )
+
+
+def sources(path: str | Path | None = None) -> dict[str, dict[str, str]]:
+    """Return title, data and networks of the documents, by the name by which they are cited."""
+    return _read(path)["sources"]
 
 
 def scaling_measurements(path: str | Path | None = None) -> list[dict[str, Any]]:
@@ -44,25 +59,58 @@ def scaling_measurements(path: str | Path | None = None) -> list[dict[str, Any]]
     return _read(path)["scaling_measurements"]
 
 
-def _read(path: str | Path | None) -> dict[str, Any]:
-    path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
-    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+def judge(claims: Mapping[str, Claim], found: Mapping[str, xr.Dataset]) -> dict[str, Verdict]:
+    """Return a verdict for every claim, from results by slug; what has no judge or no results is not yet measured."""
+    return {
+        name: verdict(claim, JUDGES[name](found, claim) if name in JUDGES and claim.experiment in found else None)
+        for name, claim in claims.items()
+    }
 
 
-def judge(claims: Mapping[str, Claim], results: Mapping[str, xr.Dataset]) -> dict[str, Verdict]:
-    """Return a verdict for every claim, from the results of its experiment where they are there."""
-    verdicts = {}
-    for name, claim in claims.items():
-        if name in JUDGES and claim.experiment in results:
-            verdicts[name] = Verdict(claim, *JUDGES[name](results[claim.experiment], claims))
-        else:
-            verdicts[name] = Verdict(claim, "not yet measured")
-    return verdicts
+def published_verdicts(ids: Iterable[str] | None = None, **live: xr.Dataset | None) -> dict[str, Verdict]:
+    """Return the verdicts on these claims, or on all, by the published results.
+
+    ``live`` names results by slug with underscores, which then stand for the published ones and alone decide.
+    """
+    claims = load()
+    chosen = claims if ids is None else {name: claims[name] for name in ids}
+    if live:
+        found = {name.replace("_", "-"): ds for name, ds in live.items() if ds is not None}
+    else:
+        found = {path.stem: results.load(path) for path in sorted(results.published_folder().glob("*.nc"))}
+    return judge(chosen, found)
 
 
-def statements(claims: Mapping[str, Claim], *names: str) -> list[str]:
-    """Return what these claims say, each as a line that a figure can show beside our runs."""
-    return [f"Reported, {claims[name].where}: {claims[name].statement}." for name in names]
+def table(verdicts: Mapping[str, Verdict]) -> pd.DataFrame:
+    """Return a row for each effect of each claim: claim, what is measured, reported, ours with interval and n, verdict."""
+    rows = []
+    for name, one in verdicts.items():
+        claim = one.claim
+        parts = list(zip(claim.effects, one.estimates, one.outcomes, strict=True)) if one.estimates else [None]
+        for part in parts:
+            effect, estimate, outcome = part or (None, None, one.outcome)
+            rows.append(
+                {
+                    "claim": name,
+                    "statement": claim.statement,
+                    "source": claim.source,
+                    "experiment": claim.experiment,
+                    "reported": claim.quoted,
+                    "effect": effect.measures if effect else "",
+                    "unit": effect.unit if effect else "",
+                    "smallest": effect.smallest if effect else float("nan"),
+                    "ours": estimate.value if estimate else float("nan"),
+                    "low": estimate.low if estimate else float("nan"),
+                    "high": estimate.high if estimate else float("nan"),
+                    "n": estimate.n if estimate else 0,
+                    "repeated": claim.repeated,
+                    "part": outcome,
+                    "verdict": one.outcome,
+                    "caveat": claim.caveat,
+                    "not_testable": claim.not_testable,
+                }
+            )
+    return pd.DataFrame(rows)
 
 
 def reported_accuracies(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb import summary
+from dolb import findings as summary
 from dolb.claims.claim import Claim, Judge, outcome, sign
-from dolb.summary import batch_size as study
-from dolb.summary import drops, shares
-from dolb.summary.coverage import listed, one_seed_in_words, rate_in_words
+from dolb.findings import batch_size as study
+from dolb.findings import drops, shares
+from dolb.findings.coverage import listed, one_seed_in_words, rate_in_words
 
 _KINDS = ("shallow", "deep")  # networks of G3
 _TOO_FEW = f"No curve has at least {study.FEWEST_POINTS} batch sizes."

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dolb.summary import CONFIDENCE, holm
+from dolb.findings import CONFIDENCE, holm
 
 MARGIN = 0.5  # of a reported effect: less than half of it is no longer that effect
 OUTCOMES = ("replicated", "not replicated", "mixed", "not testable here", "not yet measured")

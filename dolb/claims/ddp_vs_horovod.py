@@ -13,9 +13,9 @@ import pandas as pd
 import xarray as xr
 
 from dolb.claims.claim import Claim, Judge, of_parts, outcome, sign
-from dolb.summary import ddp_vs_horovod as study
-from dolb.summary import links, pooled, simulated_lead
-from dolb.summary.measured_lead import between
+from dolb.findings import ddp_vs_horovod as study
+from dolb.findings import links, pooled, simulated_lead
+from dolb.findings.measured_lead import between
 
 STUDIED = 1536  # GPUs of the study's curve
 NEAR_1000 = (500, 2000)  # a bend that begins within these is one near 1000

@@ -17,11 +17,11 @@ import pandas as pd
 import xarray as xr
 
 from dolb.claims.claim import MARGIN, Claim, Judge, agrees, beyond, counted, ordered, outcome, signs, so_far
-from dolb.summary import filtered as study
-from dolb.summary import span
-from dolb.summary.alike import with_one_spread
-from dolb.summary.coverage import listed
-from dolb.summary.variation import beside_bars, variation
+from dolb.findings import filtered as study
+from dolb.findings import span
+from dolb.findings.alike import with_one_spread
+from dolb.findings.coverage import listed
+from dolb.findings.variation import beside_bars, variation
 
 _Row = Mapping[Hashable, Any]
 

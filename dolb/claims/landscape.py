@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from dolb.claims.claim import Claim, Judge, beyond, counted, outcome, so_far
-from dolb.summary import landscape as study
-from dolb.summary import smoothness
+from dolb.findings import landscape as study
+from dolb.findings import smoothness
 
 PRIMARY = smoothness.DECIDES
 # What a comparison has to rule out to speak against the claim: curvature lower by this part. One whose interval lies

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import xarray as xr
 
 from dolb.claims.claim import MARGIN, Claim, Judge, agrees, outcome, so_far
-from dolb.summary import noise as study
-from dolb.summary import stability
-from dolb.summary.stability import counted
+from dolb.findings import noise as study
+from dolb.findings import stability
+from dolb.findings.stability import counted
 
 
 def _widths(ds: xr.Dataset, claims: Mapping[str, Claim]) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb.claims.claim import Claim, Judge, of_parts, sign
-from dolb.summary import step_timeline as study
+from dolb.findings import step_timeline as study
 
 _TOO_FEW = "Traced steps of this library are not among the results."
 

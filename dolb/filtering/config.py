@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dolb import models
-from dolb.keyed import Keyed
+from dolb.config import Keyed
 
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dolb import models
-from dolb.keyed import Keyed
+from dolb.config import Keyed
 
 LIBRARIES = ("ddp", "horovod")
 SCALINGS = ("weak", "strong")

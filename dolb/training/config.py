@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dolb import models
-from dolb.keyed import Keyed
+from dolb.config import Keyed
 from dolb.training import schedule
 
 AUGMENTS = ("default", "none", "crop", "crop-flip")

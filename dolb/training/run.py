@@ -28,7 +28,7 @@ from dolb.training.eager import EagerNetwork
 from dolb.training.place import Place
 
 if TYPE_CHECKING:
-    from dolb.training.fused import FusedNetwork
+    from dolb.kernels.fused import FusedNetwork
 
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
@@ -329,7 +329,7 @@ class Run:
 def _program(step: str, network: torch.nn.Module, config: RunConfig) -> EagerNetwork | FusedNetwork:
     if step != "fused":
         return EagerNetwork(network, config)
-    from dolb.training.fused import FusedNetwork  # needs Triton, which a machine without a GPU may lack
+    from dolb.kernels.fused import FusedNetwork  # needs Triton, which a machine without a GPU may lack
 
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     return FusedNetwork(network, config.bn_workers, dtype, config.momentum, config.weight_decay, config.label_smoothing)

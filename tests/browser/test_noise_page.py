@@ -9,7 +9,8 @@ from selenium.webdriver.common.by import By
 from sklearn.datasets import load_sample_images
 from viewing import EPS, LOCAL, POINTS, Figure, tiles
 
-from dolb import data, images, publish, recipes, results, viewer
+from dolb import data, images, recipes, results, viewer
+from dolb import publishing as publish
 from dolb.filtering import masks
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dolb.profiling import trace, workers
+from dolb.profiling.ranks import workers
+from dolb.profiling.traces import trace
 
 TRACES = Path(__file__).resolve().parent / "traces"
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from dolb import results
-from dolb.profiling import breakdown, trace
-from dolb.summary.step_timeline import one_step
+from dolb.findings.step_timeline import one_step
+from dolb.profiling.traces import breakdown, trace
 
 TRACES = Path(__file__).resolve().parent / "traces"
 

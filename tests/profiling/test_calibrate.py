@@ -8,10 +8,10 @@ import pytest
 import xarray as xr
 import yaml
 
-from dolb.profiling import calibrate, curves, network, tensors
-from dolb.profiling.policy import DDP, horovod
-from dolb.profiling.scaling import FITTED_JITTER, UNKNOWN, Range, turn
-from dolb.profiling.simulate import Scenario, simulate
+from dolb.profiling.simulator import calibrate, curves, network, tensors
+from dolb.profiling.simulator.policy import DDP, horovod
+from dolb.profiling.simulator.scaling import FITTED_JITTER, UNKNOWN, Range, turn
+from dolb.profiling.simulator.simulate import Scenario, simulate
 
 RESNET18 = tensors.v100("resnet18", batch_per_rank=8)
 LIBRARIES = {"DDP": DDP(), "Horovod": horovod("0.28.1", blocking=True)}

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dolb.profiling import cores, workers
+from dolb.profiling.ranks import cores, workers
 
 
 @pytest.fixture

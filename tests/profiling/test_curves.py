@@ -6,9 +6,9 @@ import pytest
 from made_scaling import made_measurement, small_simulation
 
 from dolb import results
-from dolb.profiling import curves, network
-from dolb.profiling.policy import DDP
-from dolb.profiling.simulate import MECHANISMS, simulate
+from dolb.profiling.simulator import curves, network
+from dolb.profiling.simulator.policy import DDP
+from dolb.profiling.simulator.simulate import MECHANISMS, simulate
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from dolb import models
-from dolb.profiling import trace
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.workers import measure
+from dolb.profiling.ranks.workers import measure
+from dolb.profiling.traces import trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

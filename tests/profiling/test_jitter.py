@@ -5,8 +5,8 @@ import pytest
 from scipy import integrate, stats
 
 from dolb import claims
-from dolb.profiling import calibrate, curves, jitter
-from dolb.profiling.scaling import FITTED_JITTER
+from dolb.profiling.simulator import calibrate, curves, jitter
+from dolb.profiling.simulator.scaling import FITTED_JITTER
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from made_layers import made_times
 from torch import nn
 
 from dolb import models, results
-from dolb.profiling import layers, network, spreads, tensors
-from dolb.profiling.policy import DDP
-from dolb.profiling.simulate import Scenario, simulate
+from dolb.profiling.simulator import layers, network, spreads, tensors
+from dolb.profiling.simulator.policy import DDP
+from dolb.profiling.simulator.simulate import Scenario, simulate
 
 SMALL = {"batch_per_rank": 4, "image_size": 32, "device": "cpu", "passes": 3, "warmup": 1}
 FORWARD_SLEEP, BACKWARD_SLEEP = 0.03, 0.06

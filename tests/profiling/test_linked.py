@@ -5,9 +5,10 @@ import pytest
 from made_scaling import made_linked, made_measurement
 
 from dolb import results
-from dolb.profiling import linked, network, scaling_sweep
-from dolb.profiling.scaling import turn
-from dolb.profiling.simulate import simulate
+from dolb.profiling.ranks import scaling_sweep
+from dolb.profiling.simulator import linked, network
+from dolb.profiling.simulator.scaling import turn
+from dolb.profiling.simulator.simulate import simulate
 
 ALONE = 40.0  # images a second of one rank
 SLOWER = {"ddp": 1.3, "horovod": 1.6}  # side by side

@@ -15,10 +15,10 @@ import pytest
 from waiting import wait_until
 
 from dolb import models
-from dolb.profiling import links, transfer, workers
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.links import LinkError
-from dolb.profiling.workers import Place, WorkerError, measure
+from dolb.profiling.ranks import links, transfer, workers
+from dolb.profiling.ranks.links import LinkError
+from dolb.profiling.ranks.workers import Place, WorkerError, measure
 
 MBIT = 10.0
 RATES = (MBIT, math.inf, 2 * MBIT)
@@ -104,7 +104,7 @@ def test_two_sets_of_hosts_at_once_do_not_meet(machine):
 
 def test_what_a_killed_process_left_is_removed_by_the_next_and_what_is_in_use_stays(machine):
     code = "from dolb.profiling import links; import time\nwith links.hosts(2): print(1, flush=True); time.sleep(600)"
-    package = str(Path(links.__file__).resolve().parents[2])
+    package = str(Path(links.__file__).resolve().parents[3])
     command = [sys.executable, "-P", "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": package}) as process:
         process.stdout.readline()
@@ -195,9 +195,9 @@ def processes(made):
 @pytest.mark.parametrize("passed", [0, transfer.ROUNDS], ids=["while a message goes around", "while bytes are sent"])
 def test_a_host_whose_neighbour_closes_early_says_so_and_ends(passed):
     here, other = "127.0.0.1", "127.0.0.2"
-    command = [sys.executable, "-m", "dolb.profiling.transfer", "0", f"{here},{other}", "60"]
+    command = [sys.executable, "-m", "dolb.profiling.ranks.transfer", "0", f"{here},{other}", "60"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    env = os.environ | {"PYTHONPATH": str(Path(links.__file__).resolve().parents[2])}
+    env = os.environ | {"PYTHONPATH": str(Path(links.__file__).resolve().parents[3])}
     with (
         socket.create_server((other, transfer.PORT)) as server,
         subprocess.Popen(command, text=True, env=env, **pipes) as process,

@@ -6,10 +6,10 @@ import pytest
 from made_scaling import made_measurement, made_measurements
 
 from dolb import claims, results
-from dolb.profiling import machine
-from dolb.profiling.calibrate import calibrate_published, errors
-from dolb.profiling.policy import GLOO_THREADS, Horovod
-from dolb.profiling.simulate import events, simulate
+from dolb.profiling.simulator import machine
+from dolb.profiling.simulator.calibrate import calibrate_published, errors
+from dolb.profiling.simulator.policy import GLOO_THREADS, Horovod
+from dolb.profiling.simulator.simulate import events, simulate
 
 CORES = 16
 

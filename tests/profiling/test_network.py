@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dolb.profiling import network
-from dolb.profiling.network import Link, Network
+from dolb.profiling.simulator import network
+from dolb.profiling.simulator.network import Link, Network
 
 FLAT = Network("flat", 1, Link(1.0, 8.0), Link(1.0, 8.0), algorithm="ring")
 SUMMIT = network.preset("summit")

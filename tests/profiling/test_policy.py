@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 
 from dolb import models
-from dolb.profiling import policy, tensors
-from dolb.profiling.policy import DDP, MIB, Horovod, horovod
+from dolb.profiling.simulator import policy, tensors
+from dolb.profiling.simulator.policy import DDP, MIB, Horovod, horovod
 
 
 def sizes_of(arch):

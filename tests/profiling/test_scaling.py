@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from made_scaling import small_simulation
 
-from dolb.profiling import network, scaling, tensors
-from dolb.profiling.policy import DDP, horovod
-from dolb.profiling.simulate import Scenario, simulate
-from dolb.summary import ddp_vs_horovod as study
+from dolb.findings import ddp_vs_horovod as study
+from dolb.profiling.simulator import network, scaling, tensors
+from dolb.profiling.simulator.policy import DDP, horovod
+from dolb.profiling.simulator.simulate import Scenario, simulate
 
 RESNET50 = tensors.v100("resnet50")
 SCENARIOS = {

@@ -8,8 +8,8 @@ import xarray as xr
 from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import results
-from dolb.profiling import scaling_sweep, workers
 from dolb.profiling.config import ScalingConfig
+from dolb.profiling.ranks import scaling_sweep, workers
 
 TINY = {"arch": "smallnet-4", "data": "digits", "batch_size_per_rank": 8, "steps": 2, "warmup_steps": 1}
 

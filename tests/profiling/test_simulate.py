@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dolb import results
-from dolb.profiling import network, tensors
-from dolb.profiling.policy import DDP, Horovod, horovod
-from dolb.profiling.simulate import MECHANISMS, Scenario, events, simulate, slowest_of, without
+from dolb.profiling.simulator import network, tensors
+from dolb.profiling.simulator.policy import DDP, Horovod, horovod
+from dolb.profiling.simulator.simulate import MECHANISMS, Scenario, events, simulate, slowest_of, without
 
 RESNET50 = tensors.v100("resnet50")
 SUMMIT = network.preset("summit")

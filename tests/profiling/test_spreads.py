@@ -6,8 +6,8 @@ import pytest
 from made_layers import made_times
 
 from dolb import claims
-from dolb.profiling import calibrate, curves, spreads, tensors
-from dolb.profiling.simulate import simulate
+from dolb.profiling.simulator import calibrate, curves, spreads, tensors
+from dolb.profiling.simulator.simulate import simulate
 
 
 @pytest.fixture(scope="module")

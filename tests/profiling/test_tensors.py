@@ -6,7 +6,7 @@ import xarray as xr
 from made_layers import made_times
 
 from dolb import models
-from dolb.profiling import tensors
+from dolb.profiling.simulator import tensors
 
 
 @pytest.mark.parametrize("arch", ["resnet18", "resnet50"])

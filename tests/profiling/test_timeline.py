@@ -5,9 +5,10 @@ import pytest
 from made_scaling import made_measurement
 
 from dolb import results
-from dolb.profiling import breakdown, curves, timeline, trace
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.simulate import simulate
+from dolb.profiling.simulator import curves
+from dolb.profiling.simulator.simulate import simulate
+from dolb.profiling.traces import breakdown, timeline, trace
 
 TRACED = {"experiment": "step-timeline", "ranks": 2, "arch": "smallnet-8", "trace_steps": 3}
 

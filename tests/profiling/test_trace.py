@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from dolb import models, results
-from dolb.profiling import trace
-from dolb.profiling.trace import TraceError
+from dolb.profiling.traces import trace
+from dolb.profiling.traces.trace import TraceError
 
 TRACES = Path(__file__).resolve().parent / "traces"
 

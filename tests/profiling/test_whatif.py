@@ -10,13 +10,21 @@ import pandas as pd
 import pytest
 from made_layers import made_times
 
-from dolb.profiling import machine, network, tensors
-from dolb.profiling.calibrate import Calibration
-from dolb.profiling.machine import Check
-from dolb.profiling.policy import DDP, MIB, ddp, horovod
-from dolb.profiling.scaling import FITTED_JITTER, UNKNOWN, turn
-from dolb.profiling.simulate import Scenario, simulate
-from dolb.profiling.whatif import ARCHS, MACHINES, PUBLISHED_GPU, VERSIONS, policy_data, whatif_data, whatif_html
+from dolb.profiling.simulator import machine, network, tensors
+from dolb.profiling.simulator.calibrate import Calibration
+from dolb.profiling.simulator.machine import Check
+from dolb.profiling.simulator.policy import DDP, MIB, ddp, horovod
+from dolb.profiling.simulator.scaling import FITTED_JITTER, UNKNOWN, turn
+from dolb.profiling.simulator.simulate import Scenario, simulate
+from dolb.profiling.simulator.whatif import (
+    ARCHS,
+    MACHINES,
+    PUBLISHED_GPU,
+    VERSIONS,
+    policy_data,
+    whatif_data,
+    whatif_html,
+)
 
 NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

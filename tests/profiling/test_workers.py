@@ -19,9 +19,10 @@ from torch.nn import functional
 from waiting import wait_until
 
 from dolb import models, results
-from dolb.profiling import cores, trace, worker, workers
 from dolb.profiling.config import ScalingConfig, strong, weak
-from dolb.profiling.workers import Place, WorkerError, measure
+from dolb.profiling.ranks import cores, worker, workers
+from dolb.profiling.ranks.workers import Place, WorkerError, measure
+from dolb.profiling.traces import trace
 
 SHARED = {"ranks": 2, "arch": "smallnet-4", "batch_size_per_rank": 16}
 # Ten updates in all.
@@ -217,11 +218,11 @@ def test_when_the_measuring_process_is_killed_its_ranks_go_too(request, library,
     if library == "horovod":
         request.getfixturevalue("horovod")
     code = (
-        "import json; from dolb.profiling.config import ScalingConfig; from dolb.profiling.workers import measure;"
+        "import json; from dolb.profiling.config import ScalingConfig; from dolb.profiling.ranks.workers import measure;"
         f"config = ScalingConfig.from_dict(json.loads({json.dumps(configured(ENDLESS, library).as_dict())!r}));"
         f"measure(config, folder={str(tmp_path / 'files')!r}, oversubscribe=True)"
     )
-    package = str(Path(workers.__file__).resolve().parents[2])
+    package = str(Path(workers.__file__).resolve().parents[3])
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": package})
     try:
         wait_until(lambda: all((tmp_path / "files" / f"rank-{k}.pid").exists() for k in range(2)), 60, "the start")

@@ -1,0 +1,1 @@
+"""The fused training step: Triton kernels, and the network that is run by them."""

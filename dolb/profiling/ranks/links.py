@@ -1,0 +1,314 @@
+"""Hosts on one machine: network namespaces around a switch, each joined to it by a link of a given rate.
+
+A host is a network namespace with one interface. A virtual cable leads from it to a bridge in a namespace of its own,
+and a token bucket at either end holds the link to its rate both ways, so a ring of hosts sends and receives at that
+rate, as over Ethernet. Nothing is added to the machine's own network. Cores and memory are shared: of a real cluster
+these hosts have the bandwidth, not the latency.
+
+Namespaces carry the number and the start time of the process that made them. The block that makes them removes them
+however it ends; of a process that was killed they are removed by the next one that makes some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import math
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import IO
+
+from dolb.profiling.ranks import transfer
+
+PREFIX = "dolb"
+INTERFACE = "eth0"  # of every host
+MOST_HOSTS = 250
+MBIT = 1e6 / 8  # bytes a second
+FRAME_BYTES = 1514  # the longest packet of Ethernet, with its header
+# A token bucket keeps its rate only if the time in which it fills is longer than the kernel takes to come back to it,
+# and lets so much through at once after a pause. Timers come back within tenths of this; a step takes many times this.
+FILL_SECONDS = 1e-3
+PROBE_SECONDS = 1.0
+TIMEOUT = 2 * transfer.TIMEOUT  # for a measurement: longer than a host waits for another, as it then says so
+_FILES = Path("/etc/netns")  # `ip netns exec NAME` shows what is in NAME's folder here in the place of /etc's
+_NUMBERS = itertools.count()
+
+
+class LinkError(RuntimeError):
+    """Hosts that cannot be had on this machine; the message says what is missing or was refused."""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Hosts that exist while their block runs: names of their namespaces, their addresses, and their switch's."""
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    switch: str
+    switch_address: str
+    link_mbit: float
+
+    def within(self, host: int) -> tuple[str, ...]:
+        """Return the command that runs the rest of its arguments on a host."""
+        return _within(self.names[host])
+
+    def within_switch(self) -> tuple[str, ...]:
+        """Return the command that runs the rest of its arguments where every host is reached at no limited rate."""
+        return _within(self.switch)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What links were measured to do: the rate at which a host receives while all send, and a small message's time."""
+
+    mbit: float
+    latency_seconds: float
+
+
+def require() -> None:
+    """Raise a ``LinkError`` unless this process can make hosts, which it finds out by making some, once."""
+    if missing := [tool for tool in ("ip", "tc") if shutil.which(tool) is None]:
+        raise LinkError(f"links need {' and '.join(missing)}, which are not installed; on Debian they are in iproute2")
+    if os.geteuid() != 0:
+        raise LinkError(f"links need root, who alone may make network namespaces; this is user {os.geteuid()}")
+    _try()
+
+
+@functools.cache
+def _try() -> None:
+    with hosts(2, 1000.0) as made:
+        _run(*made.within(0), "true")
+
+
+def refusal() -> str:
+    """Return why this process cannot make hosts, or nothing if it can."""
+    try:
+        require()
+    except LinkError as error:
+        return str(error)
+    return ""
+
+
+@contextlib.contextmanager
+def hosts(count: int, link_mbit: float = math.inf) -> Iterator[Hosts]:
+    """Make hosts whose links carry ``link_mbit`` million bits a second each way, and remove them at the end.
+
+    Raises
+    ------
+    ValueError
+        If there would be no link, or no such rate.
+    LinkError
+        If the machine does not let this process make them; what was made by then is removed.
+    """
+    if not 2 <= count <= MOST_HOSTS:
+        raise ValueError(f"{count} hosts cannot be joined by links; accepted: 2 to {MOST_HOSTS}")
+    _refuse_rate(link_mbit)
+    remove_leftovers()
+    stem = f"{PREFIX}-{os.getpid()}-{_started(os.getpid())}-{next(_NUMBERS)}"
+    made = Hosts(
+        tuple(f"{stem}-host{number}" for number in range(count)),
+        tuple(f"10.0.0.{number + 1}" for number in range(count)),
+        f"{stem}-switch",
+        "10.0.0.254",
+        link_mbit,
+    )
+    try:
+        try:
+            _make(made)
+        except OSError as error:
+            raise LinkError(f"this machine refuses links: {error}") from error
+        yield made
+    finally:
+        for name in (made.switch, *made.names):
+            _remove(name)
+
+
+def _make(made: Hosts) -> None:
+    _add(made.switch)
+    _run("ip", "-n", made.switch, "link", "add", "bridge", "type", "bridge")
+    _run("ip", "-n", made.switch, "address", "add", f"{made.switch_address}/24", "dev", "bridge")
+    _run("ip", "-n", made.switch, "link", "set", "bridge", "up")
+    for number, (name, address) in enumerate(zip(made.names, made.addresses, strict=True)):
+        _add(name, address)
+        port = _port(number)
+        peer = ("peer", "name", port, "netns", made.switch)
+        _run("ip", "-n", name, "link", "add", INTERFACE, "type", "veth", *peer)
+        _run("ip", "-n", name, "address", "add", f"{address}/24", "dev", INTERFACE)
+        _run("ip", "-n", name, "link", "set", INTERFACE, "up")
+        _run("ip", "-n", made.switch, "link", "set", port, "master", "bridge", "up")
+    if math.isfinite(made.link_mbit):
+        _hold(made)
+
+
+def limit(made: Hosts, link_mbit: float) -> Hosts:
+    """Hold the links to another rate from now on, and return the hosts as they are then."""
+    _refuse_rate(link_mbit)
+    held, made = math.isfinite(made.link_mbit), replace(made, link_mbit=link_mbit)
+    if math.isfinite(link_mbit):
+        _hold(made)
+    elif held:
+        for namespace, interface in _ends(made):
+            _run("tc", "-n", namespace, "qdisc", "delete", "dev", interface, "root")
+    return made
+
+
+def _refuse_rate(link_mbit: float) -> None:
+    if not link_mbit > 0:
+        raise ValueError(f"link_mbit must be positive, got {link_mbit:g}; infinite is not limited")
+
+
+def _hold(made: Hosts) -> None:
+    bucket = token_bucket(made.link_mbit, len(made.names))
+    for namespace, interface in _ends(made):
+        _run("tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf", *bucket)
+
+
+def _ends(made: Hosts) -> list[tuple[str, str]]:
+    """Return namespace and interface of both ends of every link."""
+    hosts_ends = [(name, INTERFACE) for name in made.names]
+    return hosts_ends + [(made.switch, _port(number)) for number in range(len(made.names))]
+
+
+def _port(number: int) -> str:
+    return f"port{number}"
+
+
+def token_bucket(link_mbit: float, count: int) -> list[str]:
+    """Return the settings of a link's token bucket: its rate, what it lets through at once, and what may wait.
+
+    What may wait is all that the other hosts can have on the way, a TCP window each, so nothing is ever dropped: what
+    a slow link costs is then its rate alone.
+    """
+    burst = max(round(link_mbit * MBIT * FILL_SECONDS), 2 * FRAME_BYTES)
+    window = int(Path("/proc/sys/net/ipv4/tcp_rmem").read_text().split()[2])
+    limit = min(burst + (count - 1) * window, 2**32 - 1)
+    return ["rate", f"{round(link_mbit * 1e6)}bit", "burst", str(burst), "limit", str(limit)]
+
+
+def _add(name: str, address: str = "") -> None:
+    _run("ip", "netns", "add", name)
+    _run("ip", "-n", name, "link", "set", "lo", "up")
+    if address:
+        # Horovod listens where the host's name leads.
+        (_FILES / name).mkdir(parents=True)
+        (_FILES / name / "hosts").write_text(f"127.0.0.1 localhost\n{address} {socket.gethostname()}\n")
+
+
+def measure(made: Hosts, seconds: float = PROBE_SECONDS, timeout: float = TIMEOUT) -> Speed:
+    """Measure the links by plain TCP, as a ring all-reduce uses them: every host sends to the next.
+
+    Raises
+    ------
+    LinkError
+        If a host dies, or some have not answered ``timeout`` seconds after the call; the message names them. Their
+        processes are gone then.
+    """
+    end = time.monotonic() + timeout
+    with contextlib.ExitStack() as stack:
+        ring = [_part(stack, made, number, seconds) for number in range(len(made.names))]
+        for number, process in enumerate(ring):
+            if not select.select([_pipe(process.stdout)], [], [], max(end - time.monotonic(), 0))[0]:
+                raise LinkError(f"{_named(made, number)} did not listen within {timeout:g} s")
+            if not _pipe(process.stdout).readline():  # it listens, or has ended
+                raise _ended(made, number, process.wait(), _pipe(process.stderr).read())
+        for process in ring:
+            with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the end of the ring tells
+                _pipe(process.stdin).write("go\n")
+                _pipe(process.stdin).flush()
+        try:
+            said = [process.communicate(timeout=max(end - time.monotonic(), 0)) for process in ring]
+        except subprocess.TimeoutExpired:
+            late = ", ".join(_named(made, n) for n, process in enumerate(ring) if process.poll() is None)
+            raise LinkError(f"links were not measured within {timeout:g} s; still at it: {late}") from None
+    # One that was killed, by a number below zero, is why the others failed.
+    number = min(range(len(ring)), key=lambda n: ring[n].returncode or math.inf)
+    if ring[number].returncode:
+        raise _ended(made, number, ring[number].returncode, said[number][1])
+    answers = [json.loads(out) for out, _ in said]
+    # The mean: at rates of few Mbit/s one host of a pair may take some seconds to get its share.
+    return Speed(fmean(one["bytes_per_second"] for one in answers) / MBIT, answers[0]["latency_seconds"])
+
+
+def _named(made: Hosts, number: int) -> str:
+    return f"host {number} of {len(made.names)} ({made.addresses[number]})"
+
+
+def _ended(made: Hosts, number: int, code: int, errors: str) -> LinkError:
+    why = errors.strip()[-500:] or "it said nothing"
+    return LinkError(f"{_named(made, number)} could not measure its link: it ended with exit code {code}, {why}")
+
+
+def _part(stack: contextlib.ExitStack, made: Hosts, number: int, seconds: float) -> subprocess.Popen:
+    """Start one host's part in a measurement, to end with the block at the latest."""
+    module = (sys.executable, "-P", "-m", "dolb.profiling.ranks.transfer")
+    package = os.pathsep.join([str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [*made.within(number), *module, str(number), ",".join(made.addresses), str(seconds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": package},
+    )
+    stack.enter_context(process)  # waits for it, after
+    stack.callback(process.kill)
+    return process
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None  # all three are pipes
+    return stream
+
+
+def remove_leftovers() -> list[str]:
+    """Remove the hosts of processes that are gone, and return the names of what was removed."""
+    named = {line.split()[0] for line in _run("ip", "netns", "list").splitlines() if line.strip()}
+    named |= {path.name for path in _FILES.glob(f"{PREFIX}-*")}
+    gone = sorted(name for name in named if name.startswith(f"{PREFIX}-") and not _alive(name))
+    for name in gone:
+        _remove(name)
+    return gone
+
+
+def _alive(name: str) -> bool:
+    _, pid, started, *_ = [*name.split("-"), "", ""]
+    return not pid.isdigit() or _started(int(pid)) == started
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in the kernel's ticks, or nothing if there is none: a number is used again."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _remove(name: str) -> None:
+    # Its interfaces, and the other ends of their cables, go with a namespace. It may not have been made.
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+    shutil.rmtree(_FILES / name, ignore_errors=True)
+
+
+def _within(name: str) -> tuple[str, ...]:
+    return ("ip", "netns", "exec", name)
+
+
+def _run(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise LinkError(f"links need {command[0]}, which cannot be run ({error.strerror})") from error
+    if done.returncode:
+        raise LinkError(f"this machine refuses links: `{' '.join(command)}` said {done.stderr.strip()!r}")
+    return done.stdout

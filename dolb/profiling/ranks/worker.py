@@ -1,0 +1,382 @@
+"""One rank of data-parallel training, under torchrun (DDP) or horovodrun (Horovod): the same network, data and steps.
+
+    python -m dolb.profiling.ranks.worker FOLDER           started by torchrun or horovodrun, for each rank
+
+The folder holds ``configs.json``, the measurements to make one after another. Each rank leaves there ``rank-K-N.json``
+for the N-th, with the seconds of every step and a hash of its weights, and where steps are traced ``torch-K.json`` and,
+by Horovod's coordinator alone, ``horovod-0.json``.
+
+What efficiency is measured against is made in the same launch: rank 0 trains by itself, without a library, before the
+library is started and after it has ended, while the other ranks wait and when they are gone.
+
+At every step the ranks take consecutive shares of one global batch, so one rank with the global batch does the same
+update but for rounding; each rank takes batch-norm statistics over its own share, and so must that one
+(``bn_workers``). DDP sends no buffers (``broadcast_buffers=False``), as Horovod sends none: both move gradients alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from dolb import data, models
+from dolb.augment import DeviceImages, draw_epoch
+from dolb.profiling.config import SYNTHETIC, ScalingConfig
+from dolb.profiling.ranks.supervise import rank, write_whole
+
+MIB = 2**20
+CIFAR10_SHAPE, SYNTHETIC_IMAGES, SYNTHETIC_CLASSES = (32, 32, 3), 1024, 10
+TORCH_DEFAULT_BUCKET_MB = 25.0
+_TASKS = Path("/proc/self/task")
+CLOCK_BARRIERS = 5  # before the traced steps, and after
+ALONE_WARMUP_STEPS = 1
+POLL_SECONDS = 0.02
+READY, EXIT, ALONE = "rank-{}.ready", "rank-{}.exit", "alone-{}.json"  # the second is the keeper's
+GO = "go-{}"  # from outside: the links have the rate of that measurement
+
+
+class Library(Protocol):
+    """What the worker needs of a library for data-parallel training."""
+
+    def distribute(
+        self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, Any]:
+        """Return network and optimizer such that a step updates by the mean gradient over all ranks."""
+
+    def barrier(self) -> None:
+        """Return once every rank has called this."""
+
+    def timeline(self, path: Path) -> contextlib.AbstractContextManager:
+        """Have the library write its own record of the steps in the block, where it has one."""
+
+    def stop(self) -> None:
+        """End communication."""
+
+
+class Ddp:
+    """torch's DistributedDataParallel, over NCCL on GPUs and Gloo otherwise."""
+
+    def __init__(self, config: ScalingConfig, device: torch.device):
+        self.device = device
+        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+    def distribute(
+        self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, Any]:
+        """Wrap the network; given no size of its own, DDP makes its first bucket a small one.
+
+        Every rank has made the same weights, so DDP need not send them, as Horovod does not.
+        """
+        size = None if config.bucket_mb == TORCH_DEFAULT_BUCKET_MB else config.bucket_mb
+        wrapped = nn.parallel.DistributedDataParallel(
+            network,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            bucket_cap_mb=size,
+            broadcast_buffers=False,
+            init_sync=False,
+        )
+        return wrapped, optimizer
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        torch.distributed.barrier()
+
+    def timeline(self, path: Path) -> contextlib.AbstractContextManager:
+        """Do nothing: torch's profiler sees DDP's communication."""
+        return contextlib.nullcontext()
+
+    def stop(self) -> None:
+        """End the process group."""
+        torch.distributed.destroy_process_group()
+
+
+class Horovod:
+    """Horovod, whose background thread negotiates and reduces; its settings are environment variables."""
+
+    def __init__(self, config: ScalingConfig, device: torch.device):
+        import horovod.torch as hvd
+
+        os.environ["HOROVOD_FUSION_THRESHOLD"] = str(round(config.fusion_threshold_mb * MIB))
+        os.environ["HOROVOD_CYCLE_TIME"] = str(config.cycle_time_ms)
+        if config.trace_steps:
+            os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # says that one may be started later
+        self.hvd = hvd
+        hvd.init()
+        if config.trace_steps and hvd.rank() == 0:
+            _yield_timeline_thread()
+
+    def distribute(
+        self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, Any]:
+        """Wrap the optimizer; Horovod remembers tensors by name, so those of another measurement have others."""
+        named = [(f"{config.key}.{name}", parameter) for name, parameter in network.named_parameters()]
+        return network, self.hvd.DistributedOptimizer(optimizer, named_parameters=named)
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        self.hvd.barrier()
+
+    @contextlib.contextmanager
+    def timeline(self, path: Path) -> Iterator[None]:
+        """Write a Horovod timeline, which the coordinator, rank 0, does for all."""
+        self.hvd.start_timeline(str(path), mark_cycles=True)
+        self.barrier()
+        try:
+            yield
+            self.barrier()
+        finally:
+            self.hvd.stop_timeline()
+
+    def stop(self) -> None:
+        """End the background thread."""
+        self.hvd.shutdown()
+
+
+def _yield_timeline_thread() -> None:
+    """Leave the thread that writes Horovod's timeline what time others spare: it never sleeps and would take a core."""
+
+    def nanoseconds() -> dict[int, int]:
+        return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in _TASKS.iterdir()}
+
+    before = nanoseconds()
+    time.sleep(0.2)  # training has not begun: nothing else is busy
+    used = {task: spent - before.get(task, 0) for task, spent in nanoseconds().items() if task != os.getpid()}
+    os.setpriority(os.PRIO_PROCESS, max(used, key=lambda task: used[task]), 19)
+
+
+LIBRARY: dict[str, Callable[[ScalingConfig, torch.device], Library]] = {"ddp": Ddp, "horovod": Horovod}
+
+
+def load_images(config: ScalingConfig, device: torch.device) -> tuple[DeviceImages, int, str]:
+    """Return the images to train on, the number of their classes, and their fingerprint."""
+    if config.data != SYNTHETIC:
+        found = data.load(config.data, progress=False)
+        images = DeviceImages(found.train_images, found.train_labels, found.mean, found.std, device, pad=0)
+        return images, found.num_classes, found.fingerprint
+    rng = np.random.Generator(np.random.PCG64(config.seed))
+    pixels = rng.integers(0, 256, size=(max(SYNTHETIC_IMAGES, config.batch_size), *CIFAR10_SHAPE), dtype=np.uint8)
+    labels = rng.integers(0, SYNTHETIC_CLASSES, size=len(pixels))
+    digest = hashlib.sha256(pixels.tobytes() + labels.astype("<i8").tobytes()).hexdigest()
+    return DeviceImages(pixels, labels, [0.5] * 3, [0.25] * 3, device, pad=0), SYNTHETIC_CLASSES, f"sha256:{digest}"
+
+
+def shares(config: ScalingConfig, images: DeviceImages, me: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield this rank's share of one global batch after another, the same examples under either library."""
+    if len(images) < config.batch_size:
+        raise ValueError(f"a global batch of {config.batch_size} needs as many images; {config.data} has {len(images)}")
+    start = me * config.batch_size_per_rank
+    still = torch.zeros(config.batch_size_per_rank, dtype=torch.int64, device=images.device)
+    epoch = 0
+    while True:
+        order = torch.from_numpy(draw_epoch(len(images), config.seed, epoch, "none", pad=0).order).to(images.device)
+        for first in range(0, len(order) - config.batch_size + 1, config.batch_size):
+            index = order[first + start : first + start + config.batch_size_per_rank]
+            yield images.batch(index, still, still, still.bool()), images.labels[index]
+        epoch += 1
+
+
+@cache
+def _initial(arch: str, num_classes: int, channels: int, bn_workers: int, seed: int) -> nn.Module:
+    """Return the network that every measurement of it begins with, to be copied; VGG-11's weights take seconds."""
+    return models.initialize(arch, num_classes, channels, bn_workers, seed)
+
+
+def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
+    """Do one rank's share of measurements that one launch can make, one after another, and write each down."""
+    torch.set_num_threads(1)  # one core to a rank
+    device = _own_gpu() if configs[0].device_kind == "cuda" else torch.device("cpu")
+    compared = list({alone_name(config): config for config in configs if config.alone_steps}.values())
+    others = [rank for rank in range(configs[0].ranks) if rank]
+    if compared:
+        write_whole(folder / READY.format(me), "")
+        if me == 0:
+            _wait_for(folder, [READY.format(rank) for rank in others])  # nobody else is still starting
+            _train_alone(compared, device, folder / ALONE.format("before"))
+        else:
+            _wait_for(folder, [ALONE.format("before")])
+    library = LIBRARY[configs[0].library](configs[0], device)
+    for number, config in enumerate(configs):
+        if config.hosts > 1:
+            _wait_for(folder, [GO.format(number)])
+        found = train(config, library, device, folder, me)
+        write_whole(folder / f"rank-{me}-{number}.json", json.dumps(found))
+        gc.collect()
+    library.barrier()
+    library.stop()
+    if compared and me == 0:
+        _wait_for(folder, [EXIT.format(rank) for rank in others])
+        _train_alone(compared, device, folder / ALONE.format("after"))
+
+
+def _own_gpu() -> torch.device:
+    """Return this rank's GPU, which is a shared one where ranks outnumber GPUs.
+
+    NCCL refuses a host's second rank on one GPU; to it, such ranks are on another host and meet over the network.
+    """
+    share, index = divmod(
+        int(os.environ.get("LOCAL_RANK") or os.environ["HOROVOD_LOCAL_RANK"]), torch.cuda.device_count()
+    )
+    if share:
+        os.environ["NCCL_HOSTID"] = f"share {share} of a host's GPUs"
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def _wait_for(folder: Path, names: Sequence[str]) -> None:
+    """Return once these files are there; who waits for a rank that died is ended from outside."""
+    while not all((folder / name).exists() for name in names):
+        time.sleep(POLL_SECONDS)
+
+
+def _train_alone(configs: Sequence[ScalingConfig], device: torch.device, path: Path) -> None:
+    """Train as one rank without a library, and write down the images per second of each network and batch size."""
+    found: dict[str, float] = {}
+    for config in configs:
+        one = replace(config, ranks=1, hosts=1, link_mbit=math.inf, batch_size_per_rank=config.alone_batch_size)
+        images, num_classes, _ = load_images(one, device)
+        network = copy.deepcopy(_initial(one.arch, num_classes, images.channels, one.bn_workers, one.seed)).to(device)
+        step = _step(network, _sgd(one, network), shares(one, images, 0), device)
+        seconds = _timed(step, ALONE_WARMUP_STEPS, one.alone_steps)
+        found[alone_name(config)] = one.batch_size * one.alone_steps / sum(seconds)
+    write_whole(path, json.dumps(found))
+
+
+def alone_name(config: ScalingConfig) -> str:
+    """Name what a measurement is compared with; measurements of one launch may share it."""
+    return f"{config.arch} {config.data} {config.alone_batch_size}"
+
+
+def _sgd(config: ScalingConfig, network: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(network.parameters(), lr=config.lr, momentum=config.momentum)
+
+
+def _step(
+    network: nn.Module, optimizer: Any, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], device: torch.device
+) -> Callable[[], float]:
+    """Return what does one update and tells its seconds, with a library or without."""
+
+    def step() -> float:
+        start = time.perf_counter()
+        pixels, labels = next(batches)
+        optimizer.zero_grad()
+        models.loss(network(pixels), labels).backward()
+        optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    return step
+
+
+def _timed(step: Callable[[], float], warmup: int, steps: int, meet: Callable[[], None] = lambda: None) -> list[float]:
+    """Return the seconds of steps, after some that do not count; ``meet`` is called in between."""
+    for _ in range(warmup):
+        step()
+    gc.collect()
+    gc.disable()
+    meet()
+    seconds = [step() for _ in range(steps)]
+    gc.enable()
+    return seconds
+
+
+def train(config: ScalingConfig, library: Library, device: torch.device, folder: Path, me: int) -> dict[str, Any]:
+    """Train one rank's share of the steps and return what was measured."""
+    _forget_peak(device)
+    images, num_classes, fingerprint = load_images(config, device)
+    plain = copy.deepcopy(_initial(config.arch, num_classes, images.channels, config.bn_workers, config.seed)).to(
+        device
+    )
+    torch.manual_seed(config.seed)
+    network, optimizer = library.distribute(config, plain, _sgd(config, plain))
+    step = _step(network, optimizer, shares(config, images, me), device)
+    seconds = _timed(step, config.warmup_steps, config.steps, library.barrier)
+    if config.trace_steps:
+        _trace(config, library, step, folder, me)
+    weights = [parameter.detach().cpu().numpy() for parameter in plain.parameters()]
+    if os.environ.get("DOLB_KEEP_WEIGHTS"):
+        np.save(folder / f"weights-{me}.npy", np.concatenate([one.ravel() for one in weights]))
+    library.barrier()
+    return {
+        "step_seconds": seconds,
+        "weights": _digest(weights),
+        "parameters": sum(one.size for one in weights),
+        "peak_memory_bytes": _peak_memory(device),
+        "data_fingerprint": fingerprint,
+        "device": _in_words(device, config.ranks) if device.type == "cuda" else "",
+        "threads": len(os.sched_getaffinity(0)),
+    }
+
+
+def _in_words(gpu: torch.device, ranks: int) -> str:
+    name, each = torch.cuda.get_device_name(gpu), math.ceil(ranks / torch.cuda.device_count())
+    return name if each == 1 else f"{name}, up to {each} ranks on one"
+
+
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _trace(config: ScalingConfig, library: Library, step: Callable[[], float], folder: Path, me: int) -> None:
+    from dolb.profiling.traces.formats import BARRIER  # late: most measurements are not traced and need no pandas
+
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if config.device_kind == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+
+    def compare_clocks() -> None:
+        for _ in range(CLOCK_BARRIERS):
+            with torch.profiler.record_function(BARRIER):
+                library.barrier()
+
+    # Shapes tell how many bytes a collective moves; Gloo's threads are seen only where all threads are.
+    all_threads = torch.profiler._ExperimentalConfig(profile_all_threads=True)
+    profiler = torch.profiler.profile(
+        activities=kinds, record_shapes=True, acc_events=True, experimental_config=all_threads
+    )
+    with library.timeline(folder / "horovod-0.json"), profiler:
+        compare_clocks()
+        for number in range(config.trace_steps):
+            with torch.profiler.record_function(f"step {number}"):
+                step()
+        compare_clocks()
+    profiler.export_chrome_trace(str(folder / f"torch-{me}.json"))
+
+
+def _forget_peak(device: torch.device) -> None:
+    """Let the next measurement of this process have a peak of its own."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    run([ScalingConfig.from_dict(one) for one in json.loads((place / "configs.json").read_text())], place, rank())

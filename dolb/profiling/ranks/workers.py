@@ -1,0 +1,399 @@
+"""Data-parallel training measured for real: ranks as processes under torchrun or horovodrun, every step timed.
+
+A measurement leaves no process behind, however it ends: every process it started carries a mark in its environment and
+is found by it, as horovodrun puts its children into sessions of their own, where killing a process group ends. If the
+measuring process itself is killed, each rank's keeper (`supervise`) notices and ends its rank.
+
+Ranks share this machine, or are dealt to hosts of their own on it, joined by links of a given rate (`links`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import math
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from dolb import results
+from dolb.profiling.config import ScalingConfig
+from dolb.profiling.ranks import cores, links, supervise
+from dolb.profiling.ranks.worker import ALONE, GO, alone_name
+
+MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
+POLL_SECONDS = 0.05
+FREE_PORT = 29500  # in a network namespace of our own
+CLEANUP_SECONDS = 5.0  # all processes are gone this long after the first rank died, or an error says which are not
+LOG_LINES = 12
+# What launchers tell their ranks; of one that runs this process, ours must not hear.
+LAUNCHED = (
+    "HOROVOD_", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "GROUP_", "ROLE_", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_",
+)  # fmt: skip
+
+
+class WorkerError(RuntimeError):
+    """A measurement that could not be made; the message says which rank ended how, or what is missing."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where ranks run and how they meet; by default on this machine, over its loopback interface.
+
+    ``within`` gives each rank a command that runs the rest of its arguments, such as ``("taskset", "-c", "0")`` or
+    ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
+    network namespace too; ``address`` is the launcher's there, which every rank must reach. ``launcher`` is such a
+    command for the launcher itself, in a namespace where every port is free. Horovod uses the interface only in part:
+    it also listens where the host's name leads, so in a namespace that must be the rank's own address. ``threads`` are
+    the hardware threads that ranks are held to, one each; a config that is ``pinned`` chooses them.
+    """
+
+    interface: str = "lo"
+    address: str = "127.0.0.1"
+    within: Sequence[Sequence[str]] = ()
+    launcher: Sequence[str] = ()
+    threads: Sequence[int] = ()
+
+
+def slots(device_kind: str = "cpu") -> int:
+    """Return how many ranks this machine runs without sharing: cores that this process may use, or GPUs."""
+    return torch.cuda.device_count() if device_kind == "cuda" else cores.usable()
+
+
+def require_horovod(device_kind: str = "cpu") -> None:
+    """Raise a ``WorkerError`` unless Horovod is installed and was built for this torch, and for GPUs with NCCL.
+
+    Without NCCL it would take gradients of GPUs through the memory of their hosts, over Gloo, and say nothing.
+    """
+    spec = importlib.util.find_spec("horovod")
+    if spec is None or spec.origin is None:
+        raise WorkerError("Horovod is not installed; `make horovod` builds it for this torch (some minutes, once)")
+    metadata = Path(spec.origin).with_name("metadata.json")
+    built = json.loads(metadata.read_text()).get("pytorch") if metadata.is_file() else None
+    if built != torch.__version__:
+        both = f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}"
+        raise WorkerError(f"{both}; `make horovod` builds it anew")
+    if device_kind == "cuda" and not importlib.import_module("horovod.torch").nccl_built():  # its metadata do not tell
+        how = "`HOROVOD_GPU_OPERATIONS=NCCL make horovod` builds it with NCCL (needs the CUDA toolkit)"
+        raise WorkerError(f"Horovod was built without NCCL, which device_kind 'cuda' needs; {how}")
+
+
+def measure(
+    config: ScalingConfig,
+    *,
+    timeout: float = 600.0,
+    port: int | None = None,
+    oversubscribe: bool = False,
+    place: Place | None = None,
+    folder: str | Path | None = None,
+) -> xr.Dataset:
+    """Train on ``config.ranks`` processes and return one row of a scaling table, with the seconds of every step.
+
+    ``images_per_second`` is over all timed steps and all ranks, by the slowest rank's clock. A measurement with traced
+    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps. Of a config with several
+    hosts these are made first, their links are measured, and the row says what they do (`links`).
+
+    Parameters
+    ----------
+    timeout
+        Seconds for everything, the measurement of links and the start of the processes included; not for the wait
+        until ranks that are pinned can have a core each, `cores.PATIENCE` at most.
+    port
+        Where torchrun's ranks meet; None finds a free one. horovodrun chooses its own.
+    oversubscribe
+        Allow more ranks than cores, or than GPUs; the row's ``device`` says how many ranks share a GPU.
+    folder
+        Where the ranks' logs, traces and weights stay; None keeps none of them.
+
+    Raises
+    ------
+    ValueError
+        If there are more ranks than slots, or no GPU at all for ranks on GPUs, or ``port`` is taken, before anything is
+        started.
+    LinkError
+        If there are to be hosts and this machine does not let us make them, before anything is started, or if one of
+        them dies or does not answer while links are measured.
+    WorkerError
+        If a rank dies, time runs out, ranks end with different weights, or Horovod is not built, or for GPUs not with
+        NCCL. No process of the measurement is left then, within ``CLEANUP_SECONDS``.
+    """
+    how: dict[str, Any] = {"port": port, "oversubscribe": oversubscribe, "place": place, "folder": folder}
+    (row,) = measure_together([config], timeout=timeout, **how)
+    return row
+
+
+def measure_together(
+    configs: Sequence[ScalingConfig],
+    *,
+    timeout: float = 600.0,
+    port: int | None = None,
+    oversubscribe: bool = False,
+    place: Place | None = None,
+    folder: str | Path | None = None,
+) -> Generator[xr.Dataset, None, None]:
+    """Yield the row of each config, as `measure` returns it, all made by the same processes one after another.
+
+    Starting processes takes many times as long as most measurements. The configs must have the same ``launch``;
+    ``timeout`` is for each. Whoever stops to listen ends the processes. Where one rank also trains alone, before and
+    after, no row is whole before the end, and all come then.
+    """
+    if len({config.launch for config in configs}) != 1:
+        raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
+    for config in configs:
+        check(config, port=port, oversubscribe=oversubscribe, place=place)
+    first, mark = configs[0], secrets.token_hex(8)
+    with contextlib.ExitStack() as stack:
+        # Ranks that are held to a core each wait for these; others, and GPUs, run where there is room.
+        busy = cores.await_room(first.ranks) if first.pinned else cores.busy_threads()
+        start = time.monotonic()
+        joined = stack.enter_context(_joined(first, timeout)) if first.hosts > 1 else None
+        place = joined.place if joined else place or Place()
+        speeds: list[links.Speed | None] = []
+        if first.pinned:
+            place = replace(place, threads=cores.hardware_threads()[: first.ranks])
+        kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
+        _prepare(kept, configs, place)
+        environment = _environment(mark, place, keep=folder is not None)
+        with open(kept / "launcher.log", "w") as log:
+            launcher = subprocess.Popen(
+                _command(first, kept, port, place),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        stack.callback(_end_all, mark, launcher)
+        at_once = not any(config.alone_steps for config in configs)
+        for number, config in enumerate(configs):
+            left = start + timeout - time.monotonic()
+            speeds.append(joined.hold(config.link_mbit, left) if joined else None)  # nobody trains meanwhile
+            (kept / GO.format(number)).touch()
+            last = number == len(configs) - 1
+            _wait(launcher, config, kept, start, timeout, None if last else number)
+            if at_once:
+                yield _row(config, kept, number, speeds[number], busy)
+            start = time.monotonic()
+        for number, config in enumerate(() if at_once else configs):
+            yield _row(config, kept, number, speeds[number], busy)
+
+
+class _Joined:
+    """Hosts of measurements: where on them ranks run, and links that are held to one rate after another."""
+
+    def __init__(self, made: links.Hosts, config: ScalingConfig, timeout: float):
+        each = config.ranks // config.hosts
+        within = [made.within(rank // each) for rank in range(config.ranks)]
+        self.place = Place(links.INTERFACE, made.switch_address, within, made.within_switch())
+        self._made, self._known = made, {config.link_mbit: links.measure(made, timeout=timeout)}
+
+    def hold(self, link_mbit: float, timeout: float) -> links.Speed:
+        """Hold the links to a rate, and return what they do at it, measured once."""
+        if link_mbit != self._made.link_mbit:
+            self._made = links.limit(self._made, link_mbit)
+        if link_mbit not in self._known:
+            self._known[link_mbit] = links.measure(self._made, timeout=timeout)
+        return self._known[link_mbit]
+
+
+@contextlib.contextmanager
+def _joined(config: ScalingConfig, timeout: float) -> Iterator[_Joined]:
+    """Make the hosts of a config, and measure their links."""
+    with links.hosts(config.hosts, config.link_mbit) as made:
+        yield _Joined(made, config, timeout)
+
+
+def check(
+    config: ScalingConfig, *, port: int | None = None, oversubscribe: bool = False, place: Place | None = None
+) -> None:
+    """Raise what `measure` would raise before it starts anything."""
+    if config.hosts > 1:
+        if place is not None:
+            raise ValueError(f"a place cannot be given for {config.hosts} hosts: each is one; leave either out")
+        links.require()
+    place = place or Place()
+    available = slots(config.device_kind)
+    if not available:
+        raise ValueError("device_kind 'cuda' needs a GPU, and this process sees none; 'cpu' needs none")
+    if config.ranks > available and (not oversubscribe or config.pinned):
+        what = "GPUs" if config.device_kind == "cuda" else "cores that this process may use"
+        raise ValueError(
+            f"{config.ranks} ranks need as many slots, and there are {available} ({what}); ask for fewer ranks, or "
+            + ("for ranks that are not pinned" if config.pinned else "allow sharing with oversubscribe=True")
+        )
+    if place.within and len(place.within) != config.ranks:
+        raise ValueError(f"within has {len(place.within)} commands for {config.ranks} ranks; accepted: one for each")
+    if config.library == "horovod":
+        require_horovod(config.device_kind)
+        if port is not None:
+            raise ValueError(f"port {port} cannot be asked for: horovodrun chooses its own; leave it out")
+    elif port is not None and config.hosts == 1:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((place.address, port))
+            except (OSError, OverflowError) as error:
+                raise ValueError(
+                    f"port {port} of {place.address} cannot be used ({error}); give another, or none"
+                ) from error
+
+
+def _prepare(folder: Path, configs: Sequence[ScalingConfig], place: Place) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ValueError(f"the folder {folder} is not empty; a measurement's files need one of their own")
+    (folder / "configs.json").write_text(json.dumps([config.as_dict() for config in configs]))
+    (folder / "place.json").write_text(json.dumps(asdict(place)))
+
+
+def _environment(mark: str, place: Place, keep: bool) -> dict[str, str]:
+    package = str(Path(__file__).resolve().parents[3])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
+    return inherited | {
+        MARK: mark,
+        supervise.PARENT: str(os.getpid()),
+        "PYTHONPATH": os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": place.interface,
+        "NCCL_SOCKET_IFNAME": place.interface,
+        "DOLB_KEEP_WEIGHTS": "1" if keep else "",
+    }
+
+
+def _command(config: ScalingConfig, folder: Path, port: int | None, place: Place) -> list[str]:
+    module = ["-m", "dolb.profiling.ranks.supervise", str(folder.resolve())]
+    if config.library == "horovod":
+        launch = ["-m", "horovod.runner.launch", "-np", str(config.ranks), "--gloo", "--disable-cache"]
+        if config.hosts > 1:
+            meet = [place.address, place.interface]
+            launch = ["-m", "dolb.profiling.ranks.horovod_hosts", str(config.hosts), str(config.ranks), *meet]
+        return [*place.launcher, sys.executable, *launch, sys.executable, *module]
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(config.ranks)]
+    port = port or (FREE_PORT if place.launcher else _free_port(place.address))
+    meet = ["--master-addr", place.address, "--master-port", str(port)]
+    return [*place.launcher, sys.executable, *launch, *meet, *module]
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def _wait(
+    launcher: subprocess.Popen, config: ScalingConfig, folder: Path, start: float, timeout: float, number: int | None
+) -> None:
+    """Return when all ranks have made a measurement, or ended well; raise as soon as one has not or time is over."""
+    while True:
+        if number is not None and len(list(folder.glob(f"rank-*-{number}.json"))) == config.ranks:
+            return
+        ended = launcher.poll() is not None  # asked first: what a rank leaves is there before its launcher ends
+        exits = [json.loads(path.read_text()) for path in folder.glob("rank-*.exit")]
+        failed = min((e for e in exits if e["code"] != 0), key=lambda e: e["time"], default=None)
+        if failed is not None:
+            who, how = failed["rank"], _in_words(failed["code"])
+            raise WorkerError(
+                f"rank {who} of {config.ranks} ({config.library}) ended with {how}; the others were stopped."
+                + _tail(folder / f"rank-{who}.log")
+            )
+        if ended and launcher.returncode == 0 and len(exits) == config.ranks:
+            return
+        if ended:
+            raise WorkerError(
+                f"the launcher of {config.library} ended with {_in_words(launcher.returncode)} after {len(exits)} of "
+                f"{config.ranks} ranks.{_tail(folder / 'launcher.log')}"
+            )
+        if time.monotonic() - start > timeout:
+            running = sorted(set(range(config.ranks)) - {e["rank"] for e in exits})
+            raise WorkerError(
+                f"{timeout:g} s were not enough; rank {', '.join(map(str, running))} still ran and was stopped"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _in_words(code: int) -> str:
+    return f"exit code {code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:] if log.exists() else []
+    return "\n" + "\n".join(lines) if lines else " It had printed nothing."
+
+
+def _end_all(mark: str, launcher: subprocess.Popen) -> None:
+    """Kill every process that carries the mark, and return when there is none."""
+    deadline = time.monotonic() + CLEANUP_SECONDS
+    while left := marked(mark):
+        if time.monotonic() > deadline:
+            raise WorkerError(f"processes {left} of the measurement could not be ended within {CLEANUP_SECONDS:g} s")
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        launcher.poll()
+        time.sleep(0.01)
+    launcher.wait()
+
+
+def marked(mark: str) -> list[int]:
+    """Return the living processes that carry a measurement's mark."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | None, busy: float) -> xr.Dataset:
+    files = [folder / f"rank-{rank}-{number}.json" for rank in range(config.ranks)]
+    ranks: list[dict[str, Any]] = [json.loads(file.read_text()) for file in files]
+    if len({rank["weights"] for rank in ranks}) > 1:
+        raise WorkerError(
+            f"after {config.steps} steps the {config.ranks} ranks ({config.library}) hold different weights"
+        )
+    seconds = np.array([rank["step_seconds"] for rank in ranks])
+    asked = {**config.as_dict(), "batch_size": config.batch_size, "key": config.key}
+    values = {
+        "images_per_second": config.batch_size * config.steps / seconds.sum(axis=1).max(),
+        "step_seconds": float(np.median(seconds.max(axis=0))),
+        "parameters": ranks[0]["parameters"],
+        "peak_memory_bytes": max(rank["peak_memory_bytes"] for rank in ranks),
+        **results.provenance(
+            torch_version=torch.__version__,
+            device=ranks[0]["device"] or cores.in_words(),
+            engine="eager",
+            data_fingerprint=ranks[0]["data_fingerprint"],
+            world_size=config.ranks,
+        ),
+        "threads_per_core": float(cores.threads_per_core()),
+        "threads_per_rank": float(max(rank["threads"] for rank in ranks)),
+        "busy_threads": busy,
+    }
+    if config.alone_steps:
+        before, after = (
+            json.loads((folder / ALONE.format(when)).read_text())[alone_name(config)] for when in ("before", "after")
+        )
+        values |= {"alone_images_per_second": math.sqrt(before * after), "alone_drift": after / before}
+    if speed is not None:
+        values |= {"achieved_mbit": speed.mbit, "link_latency_seconds": speed.latency_seconds}
+    on_run = {name: ("run", np.array([value])) for name, value in {**values, **asked}.items()}
+    by_rank = {"rank_step_seconds": (("run", "worker", "step"), seconds[None])}
+    index = {"worker": np.arange(config.ranks), "step": np.arange(1, config.steps + 1)}
+    return results.describe(results.validate(xr.Dataset({**on_run, **by_rank}, index).set_coords(list(asked))))

@@ -1,0 +1,231 @@
+"""When gradients are reduced and which go together: PyTorch's DDP, and Horovod by version.
+
+Facts are from the libraries: DDP's buckets from torch itself (a test compares), Horovod's defaults from its changelog
+(0.21.0 changed the cycle from 5 ms to 1 ms and the fusion buffer from 64 MB to 128 MB), its negotiation from
+horovod/common/response_cache.cc, mpi_controller.cc and gloo_controller.cc. What a message costs the coordinator is
+assumed; `scaling.UNKNOWN` says within which limits.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dolb.profiling.simulator.network import MICROSECOND, levels, ring_steps
+
+MIB = 1024 * 1024
+MILLISECOND = 1e-3
+PHASES = 8
+AGREEMENTS = ("tree", "ring")
+GLOO_THREADS = 2  # of torch's Gloo backend, each of which runs a collective; a test asks torch
+# The response cache came with horovod/horovod#902, after 0.16.1.
+_FIRST_CACHED, _FIRST_FAST = (0, 16, 2), (0, 21)
+
+Cost = Callable[[float], float]  # bytes to seconds
+
+
+class Message(NamedTuple):
+    """One all-reduce: how many tensors, their bytes, and when it ran."""
+
+    tensors: int
+    bytes: int
+    start: float
+    end: float
+
+
+class Cycle(NamedTuple):
+    """One negotiation: when its first tensor was ready, when ranks began to agree and when they had, on how many."""
+
+    ready: float
+    start: float
+    end: float
+    tensors: int
+
+
+class Schedule(NamedTuple):
+    """What a library did in one step."""
+
+    messages: list[Message]
+    cycles: list[Cycle]
+
+
+@dataclass(frozen=True)
+class DDP:
+    """PyTorch's DistributedDataParallel: buckets fixed beforehand, reduced in order as soon as each is full.
+
+    The first bucket is small so that communication starts early. The buckets are those after the first step, when
+    torch has rebuilt them in the order in which gradients came.
+
+    Parameters
+    ----------
+    tensor_seconds
+        Host work per gradient: hooks, copies into the bucket and out of it.
+    lanes
+        How many buckets are reduced at once: one by NCCL, which has a stream, `GLOO_THREADS` by Gloo. Lanes wait for
+        messages side by side and take turns with bytes, which have one core or link to go through.
+    """
+
+    bucket_bytes: int = 25 * MIB
+    first_bucket_bytes: int = MIB
+    tensor_seconds: float = 0.0
+    lanes: int = 1
+    name: str = field(default="DDP", init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse to reduce nothing at a time."""
+        if self.lanes < 1:
+            raise ValueError(f"lanes is {self.lanes}; numbers from 1 are accepted")
+
+    @property
+    def phases(self) -> tuple[float, ...]:
+        """A static order has no clock."""
+        return (0.0,)
+
+    def schedule(
+        self, ready: Sequence[float], sizes: Sequence[int], allreduce: Cost, ranks: int, phase: float = 0.0
+    ) -> Schedule:
+        """Reduce each bucket when its last gradient is ready, a lane is free, and bytes before its own are through."""
+        messages: list[Message] = []
+        free, through, hops = [0.0] * self.lanes, 0.0, allreduce(0)
+        for first, end in buckets(sizes, self.first_bucket_bytes, self.bucket_bytes):
+            size = sum(sizes[first:end])
+            start = max(free[0], ready[end - 1])
+            through = max(start + hops, through) + (allreduce(size) - hops)
+            free = [*free[1:], through]  # bytes go in order, so the lane that began first is free first
+            messages.append(Message(end - first, size, start, through))
+        return Schedule(messages, [])
+
+
+def ddp(bucket_bytes: int = DDP.bucket_bytes, lanes: int = 1) -> DDP:
+    """Return DDP as torch makes it: its default has a small first bucket, and any other size makes all alike."""
+    usual = bucket_bytes == DDP.bucket_bytes
+    return DDP(bucket_bytes, DDP.first_bucket_bytes if usual else bucket_bytes, lanes=lanes)
+
+
+@dataclass(frozen=True)
+class Horovod:
+    """Horovod: a background thread wakes every cycle, agrees with all ranks on what is ready, fuses it, and reduces it.
+
+    Parameters
+    ----------
+    response_cache
+        With it ranks agree by one all-reduce, a bitwise AND; the OR that could follow is for entries of the cache that
+        have become invalid, and in training none does. Without it rank 0 gathers a list from every rank, counts every
+        tensor of every list, and broadcasts its answer: work that grows with ranks times tensors.
+    agreement
+        How that all-reduce goes: ``tree`` for MPI, which halves the distance at every step, as on Summit; ``ring`` for
+        Gloo, whose own all-reduce goes twice around however small it is.
+    latency
+        Seconds of one small message between ranks, by which control messages are costed.
+    message_seconds, request_seconds
+        Seconds of rank 0 for the list of one rank, and for one tensor in it.
+    blocking
+        Whether the background thread waits for an all-reduce (Gloo on CPUs), or goes on (NCCL).
+    """
+
+    cycle_seconds: float = 1 * MILLISECOND
+    fusion_bytes: int = 128 * MIB
+    response_cache: bool = True
+    agreement: str = "tree"
+    latency: float = 3 * MICROSECOND
+    message_seconds: float = 1 * MICROSECOND
+    request_seconds: float = 0.3 * MICROSECOND
+    tensor_seconds: float = 0.0
+    blocking: bool = False
+    name: str = "Horovod"
+
+    def __post_init__(self) -> None:
+        """Refuse an agreement that is none."""
+        if self.agreement not in AGREEMENTS:
+            raise ValueError(f"agreement {self.agreement!r} is not known; accepted: {', '.join(AGREEMENTS)}")
+
+    @property
+    def phases(self) -> tuple[float, ...]:
+        """Where in its cycle the thread may be when a step begins: the two clocks are independent."""
+        return tuple((i + 0.5) / PHASES for i in range(PHASES))
+
+    def negotiation_seconds(self, ranks: int, tensors: int) -> float:
+        """Return the seconds in which ranks agree on so many tensors; a cycle with none has its cost too."""
+        if ranks == 1:
+            return 0.0
+        if self.response_cache:
+            return self.latency * (ring_steps(ranks) if self.agreement == "ring" else levels(ranks))
+        tree = levels(ranks) * self.latency
+        gathered = (ranks - 1) * (self.message_seconds + tensors * self.request_seconds)
+        return 4 * tree + gathered  # lengths and lists are gathered; a length and a list are broadcast
+
+    def schedule(
+        self, ready: Sequence[float], sizes: Sequence[int], allreduce: Cost, ranks: int, phase: float = 0.0
+    ) -> Schedule:
+        """Run cycles until everything is reduced; cycles in which nothing is ready are skipped over at once."""
+        idle = max(self.cycle_seconds, self.negotiation_seconds(ranks, 0))
+        messages: list[Message] = []
+        cycles: list[Cycle] = []
+        now, free, first = phase * idle, 0.0, 0
+        while first < len(sizes):
+            if ready[first] > now:
+                wait = math.ceil((ready[first] - now) / idle) * idle if idle else 0.0
+                now = max(now + wait, ready[first])
+            end = bisect_right(ready, now, first)
+            agreed = now + self.negotiation_seconds(ranks, end - first)
+            cycles.append(Cycle(ready[first], now, agreed, end - first))
+            for low, high in fuse(sizes, first, end, self.fusion_bytes):
+                size = sum(sizes[low:high])
+                start = max(free, agreed)
+                free = start + allreduce(size)
+                messages.append(Message(high - low, size, start, free))
+            now = max(now + self.cycle_seconds, free if self.blocking else agreed)
+            first = end
+        return Schedule(messages, cycles)
+
+
+Policy = DDP | Horovod
+
+
+def horovod(version: str, response_cache: bool | None = None, blocking: bool = False) -> Horovod:
+    """Return Horovod with the defaults of a version, such as ``0.20``; the cache is on where the version has it."""
+    try:
+        numbers = tuple(int(part) for part in version.split("."))
+    except ValueError:
+        raise ValueError(
+            f"Horovod's version {version!r} is not understood; numbers such as 0.20 are accepted"
+        ) from None
+    fast = numbers >= _FIRST_FAST
+    return Horovod(
+        cycle_seconds=(1 if fast else 5) * MILLISECOND,
+        fusion_bytes=(128 if fast else 64) * MIB,
+        response_cache=numbers >= _FIRST_CACHED if response_cache is None else response_cache,
+        blocking=blocking,
+        name=f"Horovod {version}" + (", no cache" if response_cache is False else ""),
+    )
+
+
+def buckets(sizes: Sequence[int], first_limit: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield DDP's buckets as ranges: one is closed by the tensor that fills it, so it may exceed its limit."""
+    begin, total, bound = 0, 0, first_limit
+    for index, size in enumerate(sizes):
+        total += size
+        if total >= bound:
+            yield begin, index + 1
+            begin, total, bound = index + 1, 0, limit
+    if begin < len(sizes):
+        yield begin, len(sizes)
+
+
+def fuse(sizes: Sequence[int], begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield Horovod's fused tensors as ranges: none exceeds the buffer, unless one tensor does.
+
+    Horovod also looks further down its queue for tensors that still fit; this keeps to the order.
+    """
+    total = 0
+    first = begin
+    for index in range(begin, end):
+        if index > first and total + sizes[index] > limit:
+            yield first, index
+            first, total = index, 0
+        total += sizes[index]
+    if first < end:
+        yield first, end

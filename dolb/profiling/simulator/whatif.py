@@ -1,0 +1,130 @@
+"""The simulator as a panel of the book: its constants as data, and the HTML in which book/_static/whatif.js answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dolb.profiling.simulator import machine, network, tensors
+from dolb.profiling.simulator.machine import Check
+from dolb.profiling.simulator.policy import DDP, Horovod, Policy, horovod
+from dolb.profiling.simulator.scaling import FITTED_JITTER
+from dolb.profiling.simulator.simulate import EULER, SOURCE, Scenario
+
+ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+MACHINES = ("summit", "dgx1", "roce25")
+VERSIONS = ("0.20", "0.21")
+PUBLISHED_GPU = "V100 (published)"
+BATCH_PER_RANK, IMAGE_SIZE = 32, 224  # of the measurements that the panel offers
+
+
+def policy_data(policy: Policy) -> dict[str, Any]:
+    """Return a policy as the page's script takes it."""
+    return {"kind": "ddp" if isinstance(policy, DDP) else "horovod", **asdict(policy)}
+
+
+def whatif_data(
+    archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None, fitted: Check | None = None
+) -> dict[str, Any]:
+    """Return everything that the panel knows: networks, GPUs layer by layer, machines, libraries, constants, defaults.
+
+    ``times`` are measured layer times, as `tensors.layer_times` returns them; without them the GPU is a V100.
+    ``fitted`` is the machine of the measurements, offered beside the presets: its ranks are processes, over Gloo.
+    """
+    policies: list[Policy] = [DDP(), *(horovod(version) for version in VERSIONS)]
+    return {
+        "source": SOURCE,
+        "models": {arch: {"bytes": tensors.work(arch)["bytes"].tolist()} for arch in archs},
+        "gpus": {PUBLISHED_GPU: {arch: _published(arch) for arch in archs}, **_measured(archs, times)},
+        "networks": {name: asdict(network.preset(name)) for name in MACHINES} | _processes(fitted),
+        "policies": {policy.name: policy_data(policy) for policy in policies},
+        "constants": {"euler": EULER, "phases": Horovod().phases},
+        "most_ranks": [16, 96, 1536, 6144, 27648],
+        "defaults": {
+            "model": tensors.REFERENCE if tensors.REFERENCE in archs else archs[0],
+            "gpu": PUBLISHED_GPU,
+            "network": MACHINES[0],
+            "ddp": policies[0].name,
+            "horovod": policies[1].name,
+            "batch_per_rank": BATCH_PER_RANK,
+            "jitter": FITTED_JITTER,
+            "most_ranks": 6144,
+        },
+    }
+
+
+def _processes(fitted: Check | None) -> dict[str, dict[str, Any]]:
+    """Return the fitted machine by a name that tells its ranks, with what Horovod does otherwise over Gloo.
+
+    Where its thread has no core to itself Horovod's hops and cycles take other times, which are told by ranks: the last
+    entry holds for all ranks beyond. The fitted time of the optimizer is left out, as the panel's compute is a GPU's.
+    """
+    if fitted is None:
+        return {}
+    over, ranks = fitted.machine, int(fitted.fits[0].points["ranks"].max())
+    if over.shared_bandwidth is not None and np.isinf(over.shared_bandwidth):  # no limit was fitted, and JSON has none
+        over = replace(over, shared_bandwidth=None)
+    crowded = [_crowded(fitted, count) for count in range(1, max(fitted.cores, 1) + 1)]
+    gloo = {"agreement": "ring", "blocking": True, "crowded": crowded}
+    return {f"{ranks} processes of one machine (fitted)": {**asdict(over), "horovod": gloo}}
+
+
+def _crowded(fitted: Check, ranks: int) -> dict[str, float]:
+    """Return the seconds of Horovod's hop, and those that are added to every cycle, on so many ranks as fitted."""
+    step = tensors.v100(tensors.REFERENCE, BATCH_PER_RANK)  # neither depends on it
+    asked = Scenario(step, fitted.machine, Horovod(cycle_seconds=0.0), BATCH_PER_RANK)
+    policy = machine.turn(asked, fitted.fits[0].knobs, ranks, fitted.cores).policy
+    assert isinstance(policy, Horovod)
+    return {"latency": policy.latency, "cycle_seconds": policy.cycle_seconds}
+
+
+def _published(arch: str) -> dict[str, Any]:
+    return {
+        "images_per_second": tensors.v100_images_per_second(arch),
+        "forward_share": tensors.FORWARD_SHARE,
+        "backward": tensors.work(arch)["macs"].tolist(),
+    }
+
+
+def _measured(archs: Sequence[str], times: xr.Dataset | None) -> dict[str, dict[str, Any]]:
+    """Return the GPUs, in each precision, on which every network of the panel was measured."""
+    if times is None:
+        return {}
+    usable = (times["image_size"] == IMAGE_SIZE) & (times["batch_size_per_rank"] == BATCH_PER_RANK)
+    names = ("device", "precision", "arch")
+    rows = set(zip(*(times[name].to_numpy()[usable.to_numpy()].tolist() for name in names), strict=True))
+    gpus = {}
+    for device, precision in sorted({row[:2] for row in rows}):
+        if all((device, precision, arch) in rows for arch in archs):
+            read = {"precision": precision, "device": device, "times": times}
+            steps = {arch: tensors.measured(arch, BATCH_PER_RANK, IMAGE_SIZE, **read) for arch in archs}
+            gpus[f"{device} (measured, {precision})"] = {arch: _profile(step) for arch, step in steps.items()}
+    return gpus
+
+
+def _profile(step: tensors.Tensors) -> dict[str, Any]:
+    return {
+        "images_per_second": BATCH_PER_RANK / step.compute_seconds,
+        "forward_share": float(step.forward_seconds.sum()) / step.compute_seconds,
+        "backward": step.backward_seconds.tolist(),
+    }
+
+
+def whatif_html(data: Mapping[str, Any], static: str = "../_static", identifier: str = "dolb-whatif") -> str:
+    """Return the panel as HTML: its data, the script at ``static``, and a text for pages without JavaScript."""
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag can end the script early
+    return f"""<figure class="dolb-figure dolb-whatif" id="{identifier}" aria-label="What if: simulated efficiency">
+<p>Simulated efficiency of DDP and Horovod; the controls need JavaScript.</p>
+</figure>
+<script type="application/json" id="{identifier}-data">{text}</script>
+<script src="{static}/whatif.js"></script>
+<script>
+dolbWhatif.build(document.getElementById("{identifier}"),
+  JSON.parse(document.getElementById("{identifier}-data").textContent));
+</script>
+"""

@@ -1,0 +1,1 @@
+"""Read DDP's and Horovod's traces into one table of events."""

@@ -1,0 +1,126 @@
+"""Steps as tables of events, each with a row that says what was run and where its time went.
+
+A Dataset has an entry of ``run`` for every step, with the numbers of `breakdown` for rank 0, and the events of one step
+of it. Under Horovod rank 0 is the coordinator, which alone records communication.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb import results
+from dolb.profiling.config import ScalingConfig
+from dolb.profiling.ranks import workers
+from dolb.profiling.simulator import curves, simulate
+from dolb.profiling.traces import breakdown, trace
+
+_US = 1e-6
+
+
+def traced(config: ScalingConfig, *, oversubscribe: bool = False, timeout: float = 600.0) -> xr.Dataset:
+    """Measure steps that are traced, and return their row with the events of the one of median length.
+
+    The row's times are means over the traced steps.
+    """
+    if config.trace_steps < 1:
+        raise ValueError(f"trace_steps is {config.trace_steps}; at least 1 is needed for a timeline")
+    with tempfile.TemporaryDirectory(prefix="dolb-trace-") as folder:
+        kept = Path(folder) / "measurement"
+        row = workers.measure(config, folder=kept, oversubscribe=oversubscribe, timeout=timeout)
+        events = trace.read(trace.find(kept))
+    return with_events(curves.named(row), events)
+
+
+def simulated(scenario: simulate.Scenario, ranks: int, arch: str) -> xr.Dataset:
+    """Simulate a step and return its row with the events of three ranks that stand for all."""
+    events = simulate.events(scenario, ranks)
+    frame = events.to_dataframe()
+    steps = pd.DataFrame({"rank": sorted(set(frame["rank"]))})
+    steps = steps.assign(lane="step", name="step 0", start_us=0.0, end_us=frame["end_us"].max(), bytes=0)
+    whole = pd.concat([steps, frame], ignore_index=True).sort_values(["start_us", "rank"], kind="stable")
+    row = curves.simulated_rows([curves.row(scenario, ranks, arch, experiment="step-timeline")])
+    return with_events(row, trace.dataset(whole, {"source": simulate.SOURCE}))
+
+
+def simulated_steps() -> xr.Dataset:
+    """Return a simulated step of the study's size on Summit: DDP, and Horovod with and without its response cache."""
+    steps = [curves.on_summit(policy) for policy in curves.POLICIES[:3]]
+    return results.merge(simulated(scenario, curves.STUDIED_GPUS, curves.ARCH) for scenario in steps)
+
+
+def with_events(row: xr.Dataset, events: xr.Dataset) -> xr.Dataset:
+    """Add to a run's row the numbers of its events, and the events of the step of median length, from 0 us on."""
+    library = str(row["library"].item())
+    numbers = {name: ("run", np.array([value])) for name, value in _numbers(events, library).items()}
+    shown = _median_step(events)
+    return results.describe(results.validate(row.assign(numbers).assign(dict(shown.data_vars))))
+
+
+def _numbers(events: xr.Dataset, library: str) -> dict[str, Any]:
+    """Return where the time of rank 0 goes and how late the last rank is, mean over steps, and what all-reduces are."""
+    time, overlap, negotiation, queue = (
+        table[table["rank"] == 0]
+        for table in (
+            breakdown.temporal_breakdown(events),
+            breakdown.comm_comp_overlap(events),
+            breakdown.negotiation_time(events),
+            breakdown.queue_time(events),
+        )
+    )
+    late = breakdown.potential_stragglers(events).groupby("step")["late_us"].max()
+    orders = list(_orders(events, library))
+    return {
+        "step_seconds": float(time["step_us"].mean()) * _US,
+        "communication_seconds": float(overlap["communication_us"].mean()) * _US,
+        "exposed_seconds": float(time["exposed_communication_us"].mean()) * _US,
+        "overlap": float(overlap["hidden_us"].sum() / overlap["communication_us"].sum()),
+        "negotiation_seconds": float(negotiation["negotiation_us"].mean()) * _US,
+        "negotiation_between_seconds": float(negotiation["between_us"].mean()) * _US,
+        "queue_seconds": float(queue["queue_us"].mean()) * _US,
+        "late_seconds": float(late.mean()) * _US,
+        "idle_seconds": float(time["idle_us"].mean()) * _US,
+        "messages": float(np.mean([len(order) for order in orders])),
+        "same_order": all(order == orders[0] for order in orders),
+    }
+
+
+def _orders(events: xr.Dataset, library: str) -> Iterator[list[list[int]]]:
+    """Yield, for every step of every rank that recorded any, its all-reduces as the sizes of what each one reduced.
+
+    Horovod records every tensor of a fused buffer by itself; those that run at one time are one all-reduce.
+    """
+    frame = events.to_dataframe()
+    steps = frame[frame["lane"] == "step"]
+    reduced = frame[frame["lane"] == "communication"].sort_values("start_us", kind="stable")
+    for rank, start, end in steps[["rank", "start_us", "end_us"]].to_numpy().tolist():
+        mine = reduced[(reduced["rank"] == rank) & reduced["start_us"].between(start, end)]
+        if mine.empty:
+            continue
+        before = mine["end_us"].cummax().shift(fill_value=-np.inf)
+        first = (mine["start_us"] >= before) | (library != "horovod")
+        yield [sorted(group["bytes"].tolist()) for _, group in mine.groupby(first.cumsum())]
+
+
+def _median_step(events: xr.Dataset) -> xr.Dataset:
+    """Return the events of the step whose length on the first rank is the median of its steps, from 0 us on."""
+    frame = events.to_dataframe()
+    steps = frame[frame["lane"] == "step"].assign(length=lambda table: table["end_us"] - table["start_us"])
+    of_first = steps[steps["rank"] == steps["rank"].min()].sort_values("length")
+    name = of_first["name"].iloc[len(of_first) // 2]
+    spans = steps[steps["name"] == name]
+    begin, end = spans["start_us"].min(), spans["end_us"].max()
+    rank_spans = spans.set_index("rank")
+    inside = frame[(frame["end_us"] >= begin) & (frame["start_us"] <= end)]
+    own_start, own_end = (inside["rank"].map(rank_spans[edge]) for edge in ("start_us", "end_us"))
+    # Of a rank, what lies in its own step: its neighbours' begin and end at other moments.
+    kept = inside[(inside["start_us"] >= own_start) & (inside["start_us"] < own_end)].copy()
+    kept["end_us"] = kept["end_us"].clip(upper=kept["rank"].map(rank_spans["end_us"]))
+    kept[["start_us", "end_us"]] -= begin
+    return trace.dataset(kept, dict(events.attrs))

@@ -1,0 +1,156 @@
+"""Traces of torch.profiler, of every rank, and Horovod timelines become one table of events on one clock.
+
+Lanes: ``step`` spans a training step; ``compute`` is arithmetic (outermost operators on a CPU; kernels on a GPU, where
+operators are ``host``); ``communication`` is a collective from when it runs; ``queue`` is its wait for a free thread
+or for data; ``negotiation`` is Horovod's agreement on what to reduce; ``copy`` moves tensors to and from fusion
+buffers; ``ready`` marks a rank's readiness as the coordinator saw it, ``cycle`` a round of negotiation, ``barrier`` a
+barrier.
+
+Horovod's coordinator, rank 0, alone writes a timeline: the other ranks have no communication of their own in the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb import results
+from dolb.profiling.traces.formats import BARRIER, COLUMNS, File, TraceError, read_file
+
+__all__ = ["TraceError", "dataset", "find", "perfetto_json", "read", "to_perfetto"]
+
+
+def find(folder: str | Path) -> list[Path]:
+    """Return the traces in a measurement's folder."""
+    found = [path for kind in ("torch", "horovod") for path in sorted(Path(folder).glob(f"{kind}-*.json*"))]
+    if not found:
+        raise TraceError(
+            f"{folder} holds no torch-*.json or horovod-*.json; `measure` writes them where trace_steps > 0"
+        )
+    return found
+
+
+def read(paths: Iterable[str | Path], partial: bool = False) -> xr.Dataset:
+    """Read traces of the ranks of one job, torch's and Horovod's in any order, into a table on one clock.
+
+    Times are microseconds since the earliest event. Both kinds of trace carry the time of day, so on one machine they
+    are on one clock already. A rank whose clock is off is found by barriers, or else by collectives, which end on all
+    ranks at one moment: it is moved by the median difference to the lowest rank, if that is more than twice as large as
+    the range of the middle half of the differences. ``attrs["clock"]`` says what was done.
+
+    What is damaged raises a ``TraceError``, and so do two files of one rank, whose events would be counted twice. A
+    Horovod timeline that ends in the middle, as a killed job leaves it, raises one too unless ``partial`` parts are
+    asked for: steps after the cut would have no communication, and nothing would show it. It is then read as far as it
+    goes, and ``attrs["repaired"]`` says so.
+    """
+    parts: list[File] = []
+    seen: dict[str, str | Path] = {}
+    for path in paths:
+        parts.append(read_file(Path(path)))
+        if (whose := parts[-1].whose) in seen:
+            raise TraceError(f"{seen[whose]} and {path} are both {whose}; of one job there is one")
+        if (cut := parts[-1].repaired) and not partial:
+            raise TraceError(f"{path} is cut: {cut}; measure again, or read what is there with partial=True")
+        seen[whose] = path
+    if not parts:
+        raise TraceError("there is no trace to read")
+    # Relative to whole microseconds, of which a float cannot hold as many as have passed since 1970.
+    origin = min(part.base_us + int(part.events["start_us"].min()) for part in parts)
+    for part in parts:
+        part.events[["start_us", "end_us"]] += part.base_us - origin
+    events = pd.concat([part.events for part in parts], ignore_index=True)
+    clock = _align(events)
+    events = events.sort_values(["start_us", "rank", "end_us"], kind="stable", ignore_index=True)
+    events[["start_us", "end_us"]] -= events["start_us"].iloc[0]
+    repaired = "; ".join(filter(None, (part.repaired for part in parts)))
+    return dataset(events, {"source": "measured", "origin_unix_us": origin, "clock": clock, "repaired": repaired})
+
+
+def dataset(events: pd.DataFrame, attrs: dict[str, Any]) -> xr.Dataset:
+    """Make a Dataset of a table of events with the schema's columns."""
+    kinds = {"rank": "int64", "bytes": "int64", "start_us": "float64", "end_us": "float64"}
+    columns = {c: ("event", events[c].to_numpy(kinds[c]) if c in kinds else np.array(events[c], str)) for c in COLUMNS}
+    return results.describe(results.validate(xr.Dataset(columns, attrs=attrs)))
+
+
+def _align(events: pd.DataFrame) -> str:
+    """Move the ranks' clocks onto that of the lowest rank where they are seen to differ, and say how."""
+    ranks = sorted(events.loc[events["lane"] == "step", "rank"].unique())
+    for what, chosen in (("barriers", events["name"] == BARRIER), ("collectives", events["lane"] == "communication")):
+        of_rank = [events[chosen & (events["rank"] == rank)]["end_us"].sort_values().to_numpy() for rank in ranks]
+        count = {len(ends) for ends in of_rank}
+        if len(ranks) > 1 and len(count) == 1 and count != {0}:
+            return _move(events, ranks, of_rank, what)
+    return "as recorded: there is no barrier or collective that all ranks recorded"
+
+
+def _move(events: pd.DataFrame, ranks: list[int], of_rank: list[np.ndarray], what: str) -> str:
+    said = [f"ranks compared by the ends of {len(of_rank[0])} {what} with rank {ranks[0]}"]
+    for rank, ends in zip(ranks[1:], of_rank[1:], strict=True):
+        differences = ends - of_rank[0]
+        offset = float(np.median(differences))
+        middle = float(np.subtract(*np.quantile(differences, [0.75, 0.25])))
+        moved = abs(offset) > 2 * middle
+        if moved:
+            # A rank's readiness is on the clock of the coordinator, who noted it.
+            events.loc[(events["rank"] == rank) & (events["lane"] != "ready"), ["start_us", "end_us"]] -= offset
+        verdict = "moved back by that" if moved else "left where it is"
+        said.append(f"rank {rank} ends {offset:+.0f} us later, the middle half within {middle:.0f} us: {verdict}")
+    return "; ".join(said)
+
+
+def to_perfetto(events: xr.Dataset, path: str | Path) -> Path:
+    """Write `perfetto_json` to a file."""
+    Path(path).write_text(perfetto_json(events))
+    return Path(path)
+
+
+def perfetto_json(events: xr.Dataset) -> str:
+    """Return events as Chrome trace JSON, which ui.perfetto.dev opens: a process for each rank, a track for each lane.
+
+    Events of a lane that overlap without nesting get tracks of their own, as Perfetto draws a track as a stack.
+    """
+    frame = events.to_dataframe().sort_values(["start_us", "end_us"], ascending=[True, False], kind="stable")
+    made: list[dict[str, Any]] = []
+    for rank, of_rank in frame.groupby("rank"):
+        made.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
+        track = 0
+        for lane, of_lane in of_rank.groupby("lane"):
+            numbers = _tracks(of_lane["start_us"].to_numpy(), of_lane["end_us"].to_numpy())
+            for number in range(max(numbers) + 1):
+                name = {"name": f"{lane} {number + 1}" if number else lane}
+                made.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": track + number, "args": name})
+            for number, event in zip(numbers, of_lane.to_dict("records"), strict=True):
+                made.append(
+                    {
+                        "ph": "X", "pid": rank, "tid": track + number, "cat": lane, "name": event["name"],
+                        "ts": event["start_us"], "dur": event["end_us"] - event["start_us"],
+                        "args": {"bytes": event["bytes"]},
+                    }
+                )  # fmt: skip
+            track += max(numbers) + 1
+    about = {name: str(value) for name, value in events.attrs.items()}
+    return json.dumps({"traceEvents": made, "displayTimeUnit": "ms", "metadata": about})
+
+
+def _tracks(starts: np.ndarray, ends: np.ndarray) -> list[int]:
+    """Give each event, in order of start, the first track where it lies within the open event or after all of them."""
+    stacks: list[list[float]] = []  # of each track, when its open events end
+    numbers = []
+    for start, end in zip(starts, ends, strict=True):
+        for stack in stacks:
+            while stack and stack[-1] <= start:
+                stack.pop()
+        free = (number for number, stack in enumerate(stacks) if not stack or end <= stack[-1])
+        number = next(free, len(stacks))
+        if number == len(stacks):
+            stacks.append([])
+        stacks[number].append(end)
+        numbers.append(number)
+    return numbers

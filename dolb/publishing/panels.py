@@ -1,0 +1,237 @@
+"""What notebooks put on a page: charts, tables, verdicts, numbers for the text, and what was run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import xarray as xr
+from altair.utils.html import spec_to_html
+from IPython.display import HTML
+
+from dolb import results
+
+# Above this many data rows a chart is drawn on a canvas; below, as SVG, whose marks assistive technology can read.
+CANVAS_ROWS = 3000
+MOST_NUMBERS = 5  # in the sentences of a page; figures and tables carry the others
+_chart_numbers = itertools.count(1)
+
+
+def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
+    """Return the interactive chart with its caption, and a text for people who cannot see it.
+
+    In the book the page's own Vega bundle draws it and nothing is fetched; elsewhere altair's loader fetches Vega.
+    """
+    with alt.data_transformers.disable_max_rows():
+        spec = {**chart.to_dict(), "description": alt_text}
+    rows = sum(len(values) for values in spec.get("datasets", {}).values())
+    # The number keeps a chart that is shown twice apart; the digest, charts of two notebooks on one page.
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[:10]
+    drawing = spec_to_html(
+        spec,
+        mode="vega-lite",
+        vega_version=alt.VEGA_VERSION,
+        vegalite_version=alt.VEGALITE_VERSION,
+        vegaembed_version=alt.VEGAEMBED_VERSION,
+        output_div=f"dolb-chart-{digest}-{next(_chart_numbers)}",
+        embed_options={
+            "renderer": "canvas" if rows > CANVAS_ROWS else "svg",
+            # The Vega editor is a web site; the two other source views repeat the CSV of the panel.
+            "actions": {"export": True, "source": False, "compiled": False, "editor": False},
+        },
+        json_kwds={"cls": _ScriptSafeEncoder},
+        fullhtml=False,
+        template="universal",
+    )
+    text = html.escape(alt_text)
+    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    return _Described(
+        f'<figure class="dolb-figure"><div class="dolb-chart" role="img" aria-label="{text}">{drawing}</div>'
+        f"{below}</figure>",
+        caption or alt_text,
+    )
+
+
+def table(frame: pd.DataFrame, caption: str = "") -> HTML:
+    """Return a table for the text, its cells written out in full, with a caption over it."""
+    with pd.option_context("display.max_colwidth", None):
+        text, markup = frame.to_string(), frame.to_html(border=0, index=not isinstance(frame.index, pd.RangeIndex))
+    if caption:
+        markup = markup.replace("<thead>", f"<caption>{html.escape(caption)}</caption><thead>", 1)
+    return _Described(f'<div class="dolb-table">{markup}</div>', text)
+
+
+def chips(verdicts: Mapping[str, Any]) -> HTML:
+    """Return a chip for each verdict, by claim, each a link to its row on the page of verdicts."""
+    items = [
+        f'<a href="../book/verdicts.html#{name}" class="dolb-chip">{name} {chip(one.outcome)}</a>'
+        for name, one in verdicts.items()
+    ]
+    return _Described(
+        f'<p class="dolb-chips">{" ".join(items)}</p>', ", ".join(f"{n}: {v.outcome}" for n, v in verdicts.items())
+    )
+
+
+def chip(outcome: str) -> str:
+    """Return the markup of an outcome."""
+    return f'<span class="dolb-verdict dolb-{outcome.replace(" ", "-")}">{outcome}</span>'
+
+
+def claims_table(effects: pd.DataFrame) -> HTML:
+    """Return the claims of a page as one table, from ``claims.table``: claim, reported, ours with interval, verdict."""
+    rows = []
+    for row in effects.to_dict("records"):
+        cells = [
+            f"<strong>{row['claim']}</strong> {html.escape(row['statement'])}",
+            html.escape(row["reported"]),
+            html.escape(row["effect"]) + (f"<br>{ours(row)}" if row["n"] else ""),
+            chip(row["part"] if row["n"] else row["verdict"]),
+        ]
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    head = "".join(f"<th>{name}</th>" for name in ("claim", "reported", "ours", "verdict"))
+    plain = effects[["claim", "ours", "low", "high", "n", "part"]].to_string(index=False)
+    return _Described(
+        f'<div class="dolb-table"><table class="dataframe dolb-claims"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>",
+        plain,
+    )
+
+
+def ours(row: Mapping[Any, Any]) -> str:
+    """Return an effect with its interval, unit and number of repetitions, for a cell."""
+    if not row["n"]:
+        return ""
+    value, low, high = (written(row[name], row["unit"]) for name in ("ours", "low", "high"))
+    unit = {"points": " points", "exponent": "", "share": "", "ratio": ""}[row["unit"]]
+    return f"<strong>{value}</strong>{unit} ({low} to {high}; {row['n']} {row['repeated']})"
+
+
+def written(value: float, unit: str) -> str:
+    """Return a number of an effect as it is written in its unit."""
+    if not math.isfinite(value):
+        return "−∞" if value < 0 else "∞"
+    if unit == "ratio":
+        return f"{value:.2f}×"
+    if unit == "share":
+        return f"{value:+.0%}".replace("-", "−")
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def numbers(**values: str) -> None:
+    """Give the text of a page its few numbers, each by a name that ``{glue:text}`NAME``` calls."""
+    from myst_nb import glue
+
+    if len(values) > MOST_NUMBERS:
+        raise ValueError(f"{len(values)} numbers for the text; accepted: {MOST_NUMBERS}, as tables carry the others")
+    for name, value in values.items():
+        glue(name, value, display=False)
+
+
+def what_was_run(
+    ds: xr.Dataset, slug: str, notebook: str, scale: str, files: Mapping[str, pd.DataFrame], needs: str = ""
+) -> HTML:
+    """Return a folding panel: what was run, the commands that run and draw it again, and the figures' data as CSV.
+
+    ``files`` are tables by name; ``needs`` says what the run needs besides a GPU, such as 16 cores.
+    """
+    info = results.provenance_of(ds)
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(str(name))}</th><td>{value}</td></tr>' for name, value in _written(info)
+    )
+    again = f"dolb sweep {slug} --scale {'paper' if scale == 'published' else scale}"
+    minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
+    cost = (
+        f" ({max(minutes, 1):,.0f} device minutes{f', {needs}' if needs else ''})"
+        if minutes
+        else f" ({needs})"
+        if needs
+        else ""
+    )
+    links = ", ".join(
+        _link(frame.to_csv(index=False), f"{name}.csv", f"{name}.csv", "text/csv") for name, frame in files.items()
+    )
+    draw = f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}"
+    return _Described(
+        '<details class="dolb-provenance"><summary>What was run, and how to run it again</summary>'
+        f"<table>{rows}</table><p>Run it again{cost}:</p>{_command(again)}<p>Draw it again:</p>{_command(draw)}"
+        f"<p>Data of the figures: {links}</p></details>",
+        f"{', '.join(f'{name} {value}' for name, value in info.items())}\n{again}\n{draw}",
+    )
+
+
+def _command(text: str) -> str:
+    return (
+        f'<div class="dolb-command"><pre><code>{html.escape(text)}</code></pre>'
+        f'<button type="button" onclick="{html.escape(_COPY)}">Copy</button></div>'
+    )
+
+
+def _written(info: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what was run by name, of several commits the newest short and the others folded."""
+    rows = []
+    for name, value in info.items():
+        parts = [html.escape(part) for part in str(value).split(", ")]
+        if name == "commit":
+            parts = [part[:12] + ("+changes" if part.endswith("+changes") else "") for part in parts]
+        folded = f"<details><summary>{len(parts) - 1} more</summary>{', '.join(parts[1:])}</details>"
+        rows.append((name, parts[0] + folded if name == "commit" and len(parts) > 1 else ", ".join(parts)))
+    return rows
+
+
+def downloads(files: Mapping[str, str], words: str) -> HTML:
+    """Return a sentence and links to files, given as name and text, that a reader can save; the page holds them."""
+    links = ", ".join(_link(text, name, name, "application/json") for name, text in files.items())
+    return _Described(f'<p class="dolb-downloads">{html.escape(words)} {links}</p>', f"{words} {', '.join(files)}")
+
+
+def notice(text: str) -> HTML:
+    """Return a short notice in the place of a figure that cannot be drawn yet."""
+    return _Described(f'<div class="dolb-notice" role="note">{html.escape(text)}</div>', text)
+
+
+def _link(text: str, name: str, words: str, kind: str) -> str:
+    data = base64.b64encode(text.encode("utf-8")).decode("ascii")
+    return f'<a download="{html.escape(name)}" href="data:{kind};charset=utf-8;base64,{data}">{html.escape(words)}</a>'
+
+
+# Pages opened from disk may have no navigator.clipboard, or one that refuses; a selected text area always copies.
+_COPY = """
+(function (button) {
+  var text = button.parentNode.querySelector("code").textContent;
+  function done() { button.textContent = "Copied"; setTimeout(function () { button.textContent = "Copy"; }, 1500); }
+  function select() {
+    var area = document.createElement("textarea");
+    area.value = text; document.body.appendChild(area); area.select();
+    if (document.execCommand("copy")) done();
+    area.remove();
+  }
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, select); else select();
+})(this)
+""".strip()
+
+
+class _Described(HTML):
+    """HTML that also has words, for a terminal or a text-only export of the notebook."""
+
+    def __init__(self, markup: str, words: str) -> None:
+        super().__init__(markup)
+        self._words = words
+
+    def __repr__(self) -> str:
+        return self._words
+
+
+class _ScriptSafeEncoder(json.JSONEncoder):
+    """Write JSON that cannot close the script element it stands in."""
+
+    def encode(self, o: Any) -> str:
+        return super().encode(o).replace("</", "<\\/")

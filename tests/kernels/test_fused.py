@@ -1,0 +1,163 @@
+"""The fused step against torch's own operations and autograd; without a GPU, through Triton's interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from torch import nn
+from torch.nn import functional as F
+
+from dolb import models
+from dolb.augment import DeviceImages, draw_epoch
+from dolb.kernels import flow as passes
+from dolb.kernels.flow import Flow, Grid
+from dolb.kernels.fused import FusedNetwork
+from dolb.training.config import RunConfig
+from dolb.training.eager import EagerNetwork
+from dolb.training.place import Place
+
+pytestmark = pytest.mark.gpu if torch.cuda.is_available() else []
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TIGHT = {"rtol": 2e-4, "atol": 2e-5}  # float32 sums in another order
+
+
+def small(workers: int) -> FusedNetwork:
+    """A network of which only the first batch norm is used here."""
+    torch.manual_seed(0)
+    network = models.SmallResNet(1, 16, 10, 1, lambda n: models.GhostBatchNorm2d(n, workers)).to(DEVICE)
+    with torch.no_grad():
+        network.stem[1].weight.uniform_(0.5, 1.5)
+        network.stem[1].bias.normal_()
+    return FusedNetwork(network, workers, torch.float32, 0.9, 0.0, 0.0)
+
+
+def random(*shape: int, seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).to(DEVICE).contiguous(memory_format=torch.channels_last)
+
+
+def plain_norm(x, network, workers):
+    """Batch norm of each worker's part by itself, as torch does it."""
+    weight, bias = (p[:16].clone().requires_grad_() for p in network.norm_parameters)
+    parts = [F.batch_norm(part, None, None, weight, bias, training=True) for part in x.tensor_split(workers)]
+    return torch.cat(parts), weight, bias
+
+
+@pytest.mark.parametrize("workers", [1, 3, 4])
+@pytest.mark.parametrize("with_residual", [False, True])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("tiled", [True, False], ids=["one launch", "three launches"])
+def test_normalization_and_its_gradients_are_torchs(monkeypatch, workers, with_residual, relu, tiled):
+    if not tiled:
+        monkeypatch.setattr(passes, "LARGEST_TILE", 0)
+        monkeypatch.setattr(passes, "PROGRAMS", 12)  # so that a program loops over tiles and chunks are joined
+    network = small(workers)
+    x, residual, first, second = (random(13, 16, 5, 5, seed=seed) for seed in range(4))
+    assert (Grid(x, workers).tile() is not None) == tiled
+    flow = Flow(network, training=True)
+    out = flow.normalized(x, network.stem[1], residual if with_residual else None, relu)
+    x_grad, residual_grad = flow.tape.pop()((first, second))
+
+    x, residual = (t.clone().requires_grad_() for t in (x, residual))
+    want, weight, bias = plain_norm(x, network, workers)
+    want = want + residual if with_residual else want
+    want = want.relu() if relu else want
+    want.backward(first + second)
+    torch.testing.assert_close(out, want, **TIGHT)
+    torch.testing.assert_close(x_grad, x.grad, **TIGHT)
+    torch.testing.assert_close(network.weight_grads.sum(0)[:16], weight.grad, **TIGHT)
+    torch.testing.assert_close(network.bias_grads.sum(0)[:16], bias.grad, **TIGHT)
+    if with_residual:
+        torch.testing.assert_close(residual_grad, residual.grad, **TIGHT)
+    else:
+        assert residual_grad is None
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("side", [6, 7])
+def test_the_pooled_stem_and_its_gradients_are_torchs(workers, side):
+    network = small(workers)
+    x = random(5, 16, side, side)
+    flow = Flow(network, training=True)
+    out = flow.pooled(x, network.stem[1])
+    first, second = random(*out.shape, seed=2), random(*out.shape, seed=3)
+    x_grad, _ = flow.tape.pop()((first, second))
+
+    x = x.clone().requires_grad_()
+    want, weight, bias = plain_norm(x, network, workers)
+    want = F.max_pool2d(want.relu(), 3, 2, 1)
+    want.backward(first + second)
+    torch.testing.assert_close(out, want, **TIGHT)
+    torch.testing.assert_close(x_grad, x.grad, **TIGHT)
+    torch.testing.assert_close(network.weight_grads.sum(0)[:16], weight.grad, **TIGHT)
+    torch.testing.assert_close(network.bias_grads.sum(0)[:16], bias.grad, **TIGHT)
+
+
+def test_a_nan_passes_normalization_and_pooling():
+    network = small(1)
+    x = random(2, 16, 4, 4)
+    x[0, 3, 1, 1] = float("nan")
+    flow = Flow(network, training=True)
+    assert flow.normalized(x, network.stem[1])[:, 3].isnan().all()
+    assert flow.pooled(x, network.stem[1])[:, 3].isnan().all()
+
+
+def programs(arch: str, workers: int, channels: int = 1) -> tuple[EagerNetwork, FusedNetwork]:
+    config = RunConfig(
+        data="digits", arch=arch, batch_size=12, lr=0.05, epochs=1, bn_workers=workers, weight_decay=5e-4,
+        momentum=0.9, label_smoothing=0.1,
+    )  # fmt: skip
+    plain, fast = (models.initialize(arch, 10, channels, workers, 0).to(DEVICE).train() for _ in range(2))
+    fast = fast.to(memory_format=torch.channels_last)
+    return EagerNetwork(plain, config), FusedNetwork(fast, workers, torch.float32, 0.9, 5e-4, 0.1)
+
+
+def visits(images: np.ndarray, rates: list[float]) -> tuple[DeviceImages, Place]:
+    labels = np.random.default_rng(1).integers(0, 10, len(images))
+    channels = images.shape[-1]
+    on_device = DeviceImages(images, labels, (0.5,) * channels, (0.25,) * channels, DEVICE, 2)
+    place = Place.start(len(images), torch.tensor(rates, device=DEVICE))
+    draw = draw_epoch(len(images), 0, 0, "crop-flip", 2)
+    for name in ("order", "dy", "dx", "flip"):
+        getattr(place, name).copy_(torch.from_numpy(getattr(draw, name)))
+    return on_device, place
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_steps_make_the_same_updates_as_torchs_modules_and_optimizer(workers):
+    """Two full batches and a rest that the workers do not share evenly, at two rates."""
+    images = np.random.default_rng(0).integers(0, 256, (31, 8, 8, 1)).astype("uint8")
+    ends = []
+    for program in programs("smallnet-8", workers):
+        on_device, place = visits(images, [0.05, 0.1, 0.1, 0.0])
+        for size in (12, 12, 7):
+            program.step(size, on_device, place)
+        assert place.cursor.item() == 31
+        assert place.updates.item() == 3
+        network = program.network if isinstance(program, EagerNetwork) else program.module
+        ends.append((place.loss_sum, network.state_dict(), program.evaluate(on_device, 3, 12)))
+    (plain_loss, plain, plain_scores), (fast_loss, fast, fast_scores) = ends
+    torch.testing.assert_close(fast_loss, plain_loss, rtol=1e-5, atol=0)
+    torch.testing.assert_close(fast_scores, plain_scores, **TIGHT)
+    for name in plain:
+        if not name.endswith("num_batches_tracked"):
+            torch.testing.assert_close(fast[name], plain[name], **TIGHT, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["resnet18", "resnet50"])
+def test_a_deep_network_scores_images_as_torchs_module_does(arch):
+    """By the running estimates: training statistics of few examples would amplify rounding from layer to layer."""
+    plain, fast = programs(arch, 1, channels=3)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("uint8")
+    images, _ = visits(pixels, [0.0])
+    torch.testing.assert_close(fast.evaluate(images, 1, 3), plain.evaluate(images, 1, 3), **TIGHT)
+
+
+def test_a_network_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="Sequential cannot be fused; accepted: ResNet, SmallResNet"):
+        FusedNetwork(nn.Sequential(nn.Linear(2, 2)), 1, torch.float32, 0.9, 0.0, 0.0)

@@ -1,0 +1,386 @@
+"""Maps and masks from networks trained here: made once, found again, tied to the data, stopped and taken up."""
+
+from __future__ import annotations
+
+import errno
+import io
+import shutil
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dolb import data, results
+from dolb import maps as pipeline
+from dolb.filtering import baselines, masks, noise
+from dolb.filtering import features as extraction
+from dolb.filtering.config import FilterConfig
+from dolb.findings import maps
+from dolb.training import device
+from dolb.training.config import RunConfig
+
+RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
+MASK = FilterConfig(experiment="noise", trained_by=RUN.key, filter="knee", iterations=50)
+BY_SHARE = replace(MASK, filter="share", share=0.1)
+AGAIN = replace(RUN, subset=MASK.subset)
+NETWORKS = {RUN.key: RUN, AGAIN.key: AGAIN}
+SECOND = replace(MASK, trained_by=AGAIN.key, within=MASK.key)
+PLAIN = replace(MASK, experiment="features", filter="none")
+LIKE = {"size_of": MASK.key}
+OTHERS = [
+    replace(MASK, filter="random", seed=3, **LIKE),
+    replace(MASK, filter="grid", **LIKE),
+    replace(MASK, filter="neighbours", **LIKE),
+    replace(MASK, filter="el2n", networks=2, **LIKE),
+    replace(MASK, filter="forgetting", **LIKE),
+    replace(MASK, filter="confident", networks=2, **LIKE),
+]
+FLAGS = replace(MASK, filter="flagged", networks=2)
+
+
+def make(configs, store, **more):
+    return pipeline.make(configs, NETWORKS, store=store, device="cpu", progress=False, **more)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def made(store):
+    return make([MASK, *OTHERS], store)
+
+
+def test_masks_are_one_dataset_that_can_be_published(made, tmp_path):
+    again = results.load(results.save(made, tmp_path / "noise.nc"))
+    assert again["keep"].dims == ("run", "example")
+    assert again["label"].dims == ("example",)
+    assert list(again["filter"].values) == ["knee", *(one.filter for one in OTHERS)]
+
+
+def test_the_radius_is_the_mean_over_classes_and_unknown_where_there_is_none(made, store, tmp_path):
+    with np.load(next(store.rglob("map-*.npz"))) as file:
+        radii = noise.ClassDBSCAN("knee").fit(file["train"], data.load("digits").train_labels).eps_
+    eps = dict(zip(made["filter"].values, made["eps"].values, strict=True))
+    assert eps.pop("knee") == pytest.approx(radii.mean())
+    assert np.isnan(list(eps.values())).all()
+    more = [PLAIN, replace(MASK, filter="dbscan", eps=3.0)]
+    there = shutil.copytree(store, tmp_path / "store")
+    assert [make([one], there)["eps"].item() for one in more] == pytest.approx([np.nan, 3.0], nan_ok=True)
+
+
+def test_every_other_mask_keeps_as_many_of_each_class_as_the_first(made):
+    labels, keep = made["label"].values, made["keep"].values.astype(bool)
+    sizes = np.array([np.bincount(labels[row], minlength=10) for row in keep])
+    exact = made["filter"].values != "grid"  # which takes an even share of every class
+    assert (sizes[exact] == sizes[0]).all()
+    assert abs(int(sizes[~exact].sum()) - int(sizes[0].sum())) <= 10
+
+
+def test_what_confident_learning_flags_is_a_mask_by_the_same_probabilities_without_training_again(made, store):
+    (path,) = store.rglob("*-out-of-2.npz")
+    before = path.stat().st_mtime_ns
+    flagged = make([FLAGS], store)["keep"].values[0]
+    with np.load(path) as file:
+        found = baselines.label_issues(file["probabilities"], data.load("digits").train_labels)
+    assert 0 < found.sum() < len(found) / 2
+    assert np.array_equal(~flagged, found)
+    assert path.stat().st_mtime_ns == before
+
+
+def test_the_seconds_of_a_mask_are_those_of_its_parts(made):
+    parts = {name: made[name].values for name in pipeline.PARTS}
+    at = {name: place for place, name in enumerate(made["filter"].values)}
+    trains = ["knee", "grid", "neighbours", "el2n", "forgetting", "confident"]
+    assert all(parts["network_seconds"][at[name]] > 0 for name in trains)
+    assert parts["network_seconds"][at["random"]] == 0
+    assert [name for name in at if parts["map_seconds"][at[name]] > 0] == ["knee", "grid"]
+    assert [name for name in at if parts["feature_seconds"][at[name]] > 0] == ["knee", "grid", "neighbours"]
+    assert {name for name in at if parts["score_seconds"][at[name]] > 0} == {"neighbours", *trains[3:]}
+    rest = sum(values for name, values in parts.items() if name != "network_seconds")
+    assert made["seconds"].values == pytest.approx(rest)
+
+
+def test_the_peak_of_memory_of_a_mask_is_its_own_and_not_of_what_the_process_did_before(made, store):
+    if device.fresh_host_peak() is None:
+        pytest.skip("this system does not let a process begin its high-water mark anew")
+    ballast = np.ones(2**26)  # 512 MiB
+    before = device.host_peak()
+    assert before > ballast.nbytes
+    del ballast
+    mask = make([replace(MASK, filter="random", seed=17, **LIKE)], store)
+    assert 0 < mask["peak_memory_bytes"].item() < before - 2**28
+    assert mask.attrs["peak_memory"] == "of the process while this was made"
+    assert device.host_peak() >= before  # that of the process, which runs record, is not forgotten
+
+
+def test_a_mask_on_a_stored_map_has_the_peak_of_the_maps_making_if_that_is_more(made, store):
+    (path,) = store.glob("networks/*/map-*.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    assert arrays["peak_bytes"] > 0
+    np.savez_compressed(path, **arrays | {"peak_bytes": np.array(2.0**50)})
+    mask = make([replace(MASK, filter="dbscan", eps=0.77)], store)
+    np.savez_compressed(path, **arrays)
+    assert mask["peak_memory_bytes"].item() == 2**50
+
+
+def test_where_the_system_tells_no_peak_of_its_own_a_mask_says_so(made, store, monkeypatch):
+    monkeypatch.setattr(pipeline, "fresh_host_peak", lambda: None)
+    mask = make([replace(MASK, filter="random", seed=18, **LIKE)], store)
+    assert mask["peak_memory_bytes"].item() == device.host_peak()
+    saved = results.load(results.save(mask, store / "again" / "noise.nc"))
+    assert saved.attrs["peak_memory"] == "of the process so far, other masks included"
+
+
+def test_a_part_that_is_in_the_store_counts_with_the_time_that_it_once_took(made, store):
+    again = make([replace(MASK, min_samples=7), FLAGS], store)
+    for name in ("network_seconds", "feature_seconds", "map_seconds"):
+        assert again[name].values[0] == made[name].values[0]
+    confident = list(made["filter"].values).index("confident")
+    assert again["network_seconds"].values[1] == made["network_seconds"].values[confident]
+
+
+def test_a_mask_of_before_its_parts_were_timed_is_found_and_they_are_not_known(made, store, tmp_path):
+    old = results.load(store / f"{OTHERS[0].key}.nc").drop_vars(pipeline.PARTS)
+    results.RunStore(tmp_path).put(old)
+    results.RunStore(tmp_path).put(results.load(store / f"{MASK.key}.nc"))
+    both = make([MASK, OTHERS[0]], tmp_path)
+    assert np.array_equal(both["keep"].values[1], made["keep"].values[1])
+    assert np.isnan(both["mask_seconds"].values[1])
+    assert both["mask_seconds"].values[0] > 0
+
+
+def test_masks_are_ready_for_training_by_the_names_that_runs_have(made):
+    digits = data.load("digits")
+    named = pipeline.subsets(made)
+    assert set(named) == {MASK.subset, *(one.subset for one in OTHERS)}
+    kept, of = pipeline.kept(made)
+    assert of == len(digits.train_labels)
+    assert len(digits.subset(named[MASK.subset], MASK.subset).train_labels) == kept
+
+
+def test_a_mask_in_the_store_is_a_mask_file_tied_to_its_data(made, store):
+    digits = data.load("digits")
+    path = store / f"{MASK.key}.nc"
+    assert np.array_equal(masks.load_keep(path, digits), made["keep"].values[0])
+    part = digits.subset(np.arange(len(digits.train_labels)) < 500, "first-500")
+    with pytest.raises(masks.MaskError, match="mask of other data"):
+        masks.load_keep(path, part)
+
+
+def test_what_is_in_the_store_is_not_made_again(made, store):
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    again = make([MASK, *OTHERS], store, time_limit=1e-9)
+    assert again["keep"].equals(made["keep"])
+    assert before == {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+
+
+def test_a_second_filter_uses_the_network_and_the_map_that_are_there(made, store):
+    kept = {path.name for path in store.rglob("map-*.npz")} | {path.name for path in store.rglob("weights.pt")}
+    both = make([MASK, replace(MASK, filter="hdbscan")], store)
+    assert {path.name for path in store.rglob("map-*.npz")} | {path.name for path in store.rglob("weights.pt")} == kept
+    assert both.sizes["run"] == 2
+
+
+def test_another_map_needs_the_components_and_not_the_weights(made, store, tmp_path):
+    """What is moved to another machine may leave the weights behind, which are most of the bytes."""
+    moved = shutil.copytree(store, tmp_path / "moved", ignore=shutil.ignore_patterns("weights.pt", "map-*"))
+    other = replace(MASK, map_seed=5)
+    there, here = (make([MASK, other], folder)["keep"].values for folder in (moved, store))
+    assert np.array_equal(there, here)
+    assert not list(moved.rglob("weights.pt"))
+
+
+def test_neighbours_need_the_components_and_without_them_a_network_is_trained_again(made, store, tmp_path):
+    outliers = next(one for one in OTHERS if one.filter == "neighbours")
+    kept = made["keep"].values[1 + OTHERS.index(outliers)]
+    for lacking in (("weights.pt",), ("weights.pt", "components-*")):
+        moved = shutil.copytree(store, tmp_path / str(len(lacking)), ignore=shutil.ignore_patterns(*lacking))
+        (moved / f"{outliers.key}.nc").unlink()
+        assert np.array_equal(make([MASK, outliers], moved)["keep"].values[1], kept)
+        assert bool(list(moved.rglob("weights.pt"))) == ("components-*" in lacking)
+
+
+def test_neighbours_of_components_are_those_of_features(made, store):
+    """The first principal components of features hold the distances that the score takes of features."""
+    digits, outliers = data.load("digits"), next(one for one in OTHERS if one.filter == "neighbours")
+    network = extraction.load_network(
+        outliers.arch, digits.num_classes, next(store.rglob(f"{outliers.trained_by}/weights.pt")), digits.channels
+    )
+    features = extraction.extract(network, outliers.arch, digits.train_images, digits.mean, digits.std, device="cpu")
+    of_features = baselines.neighbour_outliers(features, digits.train_labels)
+    components = np.load(next(store.rglob(f"components-{outliers.trained_by}.npz")))["train"]
+    of_components = baselines.neighbour_outliers(components, digits.train_labels)
+    np.testing.assert_allclose(of_components, of_features, rtol=1e-3, atol=1e-4)
+
+
+def test_a_map_alone_has_training_and_test_set(store):
+    digits = data.load("digits")
+    ds = make([PLAIN], store)
+    assert "keep" not in ds
+    assert int(ds["of_test_set"].sum()) == len(digits.test_labels)
+    # Points lie among their own class far more often than one time in ten.
+    assert maps.parted(ds)["agreement"].min() > 0.3
+
+
+def test_the_map_of_a_mask_serves_for_the_map_alone_and_is_not_made_twice(made, store, tmp_path):
+    moved = shutil.copytree(store, tmp_path / "moved")
+    results.RunStore(moved).path(PLAIN.key).unlink(missing_ok=True)  # another test may have made it
+    before = {path.name: path.stat().st_mtime_ns for path in moved.rglob("map-*.npz")}
+    assert int(make([PLAIN], moved)["of_test_set"].sum()) > 0
+    assert {path.name: path.stat().st_mtime_ns for path in moved.rglob("map-*.npz")} == before
+
+
+def test_masks_that_are_made_twice_are_equal(made, tmp_path):
+    again = make([MASK, OTHERS[0]], tmp_path)
+    assert np.array_equal(again["keep"].values, made["keep"].values[:2])
+
+
+def test_with_no_time_nothing_is_made_and_that_is_said(tmp_path):
+    with pytest.raises(TimeoutError, match="the time limit of 1e-09 s ended before any of 1 was made"):
+        make([MASK], tmp_path, time_limit=1e-9)
+
+
+def test_what_time_leaves_undone_is_counted(made, store):
+    more = replace(MASK, map_seed=7)
+    ds = make([MASK, more], store, time_limit=1e-9)
+    assert (ds.sizes["run"], ds.attrs["unfinished"]) == (1, 1)
+
+
+def test_a_mask_of_the_size_of_one_that_is_not_there_says_which(tmp_path):
+    with pytest.raises(ValueError, match=f"the mask {MASK.key}, whose size random-.* has, is not made yet"):
+        make([OTHERS[0]], tmp_path)
+
+
+def _cut(content):
+    return content[:100]
+
+
+def _squeezed_otherwise(content):
+    """Change a byte of what was squeezed, as a disk may: zlib then says so, before a checksum is compared."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        first = archive.infolist()[0]
+    at = first.header_offset + 30 + len(first.filename) + 20  # the header's own length; numpy adds 20 bytes for size
+    return content[:at] + b"\xff" * 8 + content[at + 8 :]
+
+
+def _of_a_later_zip(content):
+    at = content.index(b"PK\x01\x02") + 6  # the version that the archive's list asks for
+    return content[:at] + b"\xff" + content[at + 1 :]
+
+
+@pytest.mark.parametrize("spoil", [_cut, _squeezed_otherwise, _of_a_later_zip])
+def test_a_damaged_map_is_set_aside_and_made_again(made, store, tmp_path, spoil, capsys):
+    store = shutil.copytree(store, tmp_path / "store")
+    path = next(store.rglob("map-*.npz"))
+    damaged = spoil(path.read_bytes())
+    path.write_bytes(damaged)
+    ds = make([replace(MASK, filter="dbscan", eps=3.0)], store)
+    assert 0 < float(ds["keep"].mean()) < 1
+    assert path.with_name(f"{path.name}.aside-1").read_bytes() == damaged
+    assert f"{path.name} cannot be read back" in capsys.readouterr().out
+
+
+def test_a_stage_that_cannot_be_written_leaves_no_file_behind(made, store, tmp_path, monkeypatch):
+    store = shutil.copytree(store, tmp_path / "store")
+    path = next(store.rglob("map-*.npz"))
+    path.unlink()
+    before = set(path.parent.iterdir())
+    monkeypatch.setattr(np, "savez_compressed", _no_space)
+    with pytest.raises(OSError, match="No space"):
+        make([replace(MASK, filter="dbscan", eps=3.0)], store)
+    assert set(path.parent.iterdir()) == before
+
+
+def _no_space(handle, **arrays):
+    handle.write(b"part of it")
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_maps_of_two_data_sets_are_refused():
+    with pytest.raises(ValueError, match=r"of \['cifar10', 'digits'\]; accepted: one data set"):
+        pipeline.make([MASK, replace(MASK, data="cifar10")], NETWORKS)
+
+
+# -- filter, train again on what is kept, filter again -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def second(made, store):
+    return make([MASK, SECOND], store)
+
+
+def test_a_second_round_removes_more_and_takes_nothing_back(second):
+    first, both = second["keep"].values
+    assert both.sum() < first.sum()
+    assert not (both & ~first).any()
+
+
+def test_a_second_round_costs_what_the_first_did_and_more(second):
+    for name in ("network_seconds", "feature_seconds", "map_seconds", "mask_seconds"):
+        first, both = second[name].values
+        assert both > first > 0
+
+
+def test_a_second_round_looks_through_a_network_that_saw_only_what_the_first_kept(second, store):
+    first = second["keep"].values[0]
+    kept = data.load("digits").subset(first, MASK.subset)
+    (path,) = store.glob(f"networks/*/{AGAIN.key}/run.nc")
+    trained = results.load(path)
+    assert int(trained["training_examples"].item()) == first.sum()
+    assert str(trained["data_fingerprint"].item()) == kept.fingerprint
+    (placed,) = path.parents[1].glob("map-*.npz")
+    with np.load(placed) as file:
+        assert file["train"].shape == (first.sum(), 2)
+
+
+def test_a_second_round_is_a_mask_of_all_the_data_with_a_name_of_its_own(second, store):
+    digits = data.load("digits")
+    assert np.array_equal(masks.load_keep(store / f"{SECOND.key}.nc", digits), second["keep"].values[1])
+    assert SECOND.subset.startswith("recursive-")
+    assert set(pipeline.subsets(second)) == {MASK.subset, SECOND.subset}
+
+
+def test_a_mask_by_share_removes_that_share_by_the_radius_that_it_records(made, store):
+    (mask,) = results.split(make([BY_SHARE], store))
+    n = mask.sizes["example"]
+    assert (~mask["keep"].values).sum() == int(0.1 * n)
+    again = noise.ClassDBSCAN(mask["eps"].item()).fit(np.column_stack([mask["x"][0], mask["y"][0]]), mask["label"])
+    assert np.mean(again.keep_ == mask["keep"].values) > 0.98  # published places are rounded
+
+
+def test_a_second_round_after_a_share_filters_by_the_radius_of_the_first(made, store):
+    again = replace(AGAIN, subset=BY_SHARE.subset)
+    round_two = replace(BY_SHARE, trained_by=again.key, within=BY_SHARE.key)
+    networks = {**NETWORKS, again.key: again}
+    both = pipeline.make([BY_SHARE, round_two], networks, store=store, device="cpu", progress=False)
+    assert both["eps"].values[1] == pytest.approx(both["eps"].values[0], rel=1e-6)
+    assert both["keep"].values.sum(axis=1)[1] < both["keep"].values.sum(axis=1)[0]
+
+
+def test_a_map_at_a_lower_rate_is_another_map_and_a_narrower_one(made, store):
+    slow = make([replace(MASK, filter="none"), replace(MASK, filter="none", map_rate=10.0)], store)
+    assert np.ptp(slow["x"].values[1]) < np.ptp(slow["x"].values[0]) / 2
+
+
+def test_a_second_round_that_was_stopped_goes_on_with_the_network_that_is_there(second, store):
+    (store / f"{SECOND.key}.nc").unlink()
+    made_before = {path: path.stat().st_mtime_ns for path in (store / "networks").rglob("*") if path.is_file()}
+    again = make([MASK, SECOND], store)
+    assert np.array_equal(again["keep"].values, second["keep"].values)
+    assert made_before == {path: path.stat().st_mtime_ns for path in (store / "networks").rglob("*") if path.is_file()}
+
+
+def test_a_second_round_is_made_after_the_first(tmp_path):
+    with pytest.raises(ValueError, match=f"the mask {MASK.key}, within which recursive-.* filters, is not made yet"):
+        make([SECOND], tmp_path)
+
+
+def test_a_round_within_another_is_by_a_trained_network_on_the_map():
+    with pytest.raises(ValueError, match=r"within is '.*' for filter 'none'"):
+        replace(SECOND, filter="none")
+    with pytest.raises(ValueError, match="weights 'imagenet'"):
+        replace(SECOND, arch="resnet18", weights="imagenet")
