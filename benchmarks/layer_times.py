@@ -18,7 +18,7 @@ import torch
 import xarray as xr
 
 from dolb import models, results
-from dolb.profiling import layers
+from dolb.profiling.simulator import layers
 from dolb.training.device import DeviceError, resolve_device
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "layer-times.nc"
