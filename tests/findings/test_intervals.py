@@ -1,0 +1,182 @@
+"""Every interval of the book, each against its textbook definition or against draws whose truth is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import made_run
+from scipy import stats
+
+from dolb import results
+from dolb.findings import intervals
+from dolb.findings.intervals import Estimate, between_seeds
+from dolb.findings.runs import final_accuracy
+
+CELL = ("arch", "lr", "batch_size")
+
+
+def test_students_interval_is_that_of_the_t_test():
+    values = [0.3, 0.5, 0.1, 0.4]
+    bounds = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert intervals.student(values) == Estimate(
+        pytest.approx(0.325), pytest.approx(bounds.low), pytest.approx(bounds.high), 4
+    )
+
+
+def test_one_repetition_says_nothing_of_its_error():
+    assert intervals.student([0.3]) == Estimate(0.3, -np.inf, np.inf, 1)
+
+
+def test_a_ratio_and_its_inverse_have_inverse_intervals():
+    ratios = np.array([1.1, 1.3, 0.9])
+    one, other = intervals.geometric(ratios), intervals.geometric(1 / ratios)
+    assert (one.value, one.low, one.high) == pytest.approx((1 / other.value, 1 / other.high, 1 / other.low))
+
+
+def test_pairs_are_the_rows_that_have_both():
+    wide = pd.DataFrame({"filtered": [0.8, 0.9, 0.7], "full": [0.7, 0.7, np.nan]})
+    found = intervals.paired(wide, "filtered", "full")
+    assert (found.value, found.n) == (pytest.approx(0.15), 2)
+    assert intervals.paired(wide, "filtered", "random") is None
+    assert intervals.paired(wide.iloc[:1], "filtered", "full") is None
+
+
+def test_samples_without_pairs_have_welchs_interval():
+    one, other = [1.0, 2.0, 3.0], [0.0, 5.0, 1.0, 2.0]
+    bounds = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    found = intervals.welch(one, other)
+    assert (found.value, found.low, found.high) == pytest.approx((0.0, bounds.low, bounds.high))
+
+
+def test_the_ratio_of_deviations_covers_the_true_one():
+    rng, covered = np.random.default_rng(0), 0
+    index = pd.MultiIndex.from_product([range(6), range(5)], names=["cell", "seed"])
+    for _ in range(200):
+        one, other = (pd.Series(rng.normal(0, deviation, 30), index) for deviation in (2.0, 1.0))
+        found = intervals.deviation_ratio(one, other, ["cell"])
+        covered += found.low < 2 < found.high
+    assert found.n == 6 * 4
+    assert covered / 200 == pytest.approx(0.95, abs=0.04)
+
+
+def test_the_bootstrap_interval_of_a_mean_is_near_students():
+    values = np.random.default_rng(1).normal(0, 1, 100)
+    found, student = intervals.bootstrap(values, np.mean), intervals.student(values)
+    assert (found.low, found.high) == pytest.approx((student.low, student.high), abs=0.03)
+
+
+def seeds(*values, **changes):
+    return [made_run((value,) * 5, seed=seed, **changes) for seed, value in enumerate(values)]
+
+
+def cells(runs):
+    return intervals.over_seeds(final_accuracy(results.merge(runs)), CELL)
+
+
+def bootstrapped(runs):
+    return intervals.bootstrapped(final_accuracy(results.merge(runs)), CELL)
+
+
+def test_one_seed_has_the_interval_of_a_share_of_the_test_set():
+    row = cells(seeds(0.8)).iloc[0]
+    half = 1.959964 * np.sqrt(0.8 * 0.2 / 10_000)
+    assert row["high"] - row["accuracy"] == pytest.approx(half, rel=1e-5)
+
+
+def test_several_seeds_have_students_interval_of_their_mean_and_that_of_the_test_set():
+    values = [0.80, 0.82, 0.81]
+    row = cells(seeds(*values)).iloc[0]
+    student = stats.ttest_1samp(values, 0).confidence_interval(0.95).high - 0.81
+    half = np.hypot(student, 1.959964 * np.sqrt(0.81 * 0.19 / 10_000))
+    assert (row["low"], row["high"]) == pytest.approx((0.81 - half, 0.81 + half), rel=1e-5)
+    assert row["n"] == 3
+
+
+def test_the_bootstrap_has_the_variance_of_a_mean_of_seeds_and_of_a_test_set():
+    values = [0.77, 0.79, 0.80, 0.81, 0.83, 0.80, 0.78, 0.82]
+    _, draws = bootstrapped(seeds(*values))
+    student = 7 / 5  # the variance of Student's deviate with 7 degrees of freedom
+    expected = student * np.var(values, ddof=1) / len(values) + 0.8 * 0.2 / 10_000
+    assert draws.var() == pytest.approx(expected, rel=0.15)
+    assert draws.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_two_seeds_that_agree_by_luck_are_not_taken_for_certainty():
+    beside = [*seeds(0.80, 0.84, batch_size=512), *seeds(0.80, 0.83, 0.81, 0.84, batch_size=128)]
+    row = bootstrapped([*seeds(0.8, 0.8, batch_size=256), *beside])[0].set_index("batch_size").loc[256]
+    assert row["high"] - row["low"] > 0.04
+
+
+def spread(runs):
+    frame = final_accuracy(results.merge(runs))
+    return dict(
+        zip(frame.groupby(["lr", "batch_size"]).groups, (n[:2] for n in between_seeds(frame, CELL)), strict=True)
+    )
+
+
+def test_few_seeds_take_their_spread_from_the_nearest_cells_of_their_rate_first():
+    quiet, loud = (0.70, 0.71, 0.72, 0.73), (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    found = spread(
+        [
+            *seeds(0.70, 0.74, batch_size=1024, lr=0.1),
+            *seeds(*quiet, batch_size=256, lr=0.1),
+            *seeds(*quiet, batch_size=64, lr=0.1),
+            *seeds(*loud, batch_size=1024, lr=0.3),
+        ]
+    )
+    squares, free = 0.02**2 * 2 + np.var(quiet) * 4 * 2, 1 + 3 + 3  # 4 degrees after the next cell are not enough
+    assert found[0.1, 1024] == pytest.approx(((squares / free) ** 0.5, free), rel=1e-4)
+    assert found[0.3, 1024] == pytest.approx((np.std(loud, ddof=1), 5), rel=1e-4)  # enough of its own
+
+
+def test_a_cell_in_which_a_run_collapsed_lends_its_spread_to_no_other():
+    fell = [made_run((0.7, 0.3, 0.3), seed=0, batch_size=512), made_run((0.7, 0.7, 0.7), seed=1, batch_size=512)]
+    quiet = seeds(0.70, 0.71, 0.72, 0.73, 0.74, 0.75, batch_size=2048)
+    found = {size: noise for (_, size), noise in spread([*seeds(0.7, batch_size=256), *fell, *quiet]).items()}
+    own = cells(fell)["deviation"].item()
+    assert found[256] == found[2048] == pytest.approx((np.std(np.arange(6) / 100, ddof=1), 5), rel=1e-4)
+    assert found[512][1] == 1 + 5
+    assert found[512][0] > 0.3 * own  # itself it keeps, beside others'
+
+
+def test_a_cell_that_learned_nothing_lends_its_spread_to_no_other():
+    quiet, lost = (0.70, 0.71, 0.72, 0.73, 0.74, 0.75), (0.1, 0.1, 0.11, 0.1, 0.1, 0.1)
+    runs = [*seeds(0.7, batch_size=256), *seeds(*lost, batch_size=512), *seeds(*quiet, batch_size=2048)]
+    found = spread(runs)
+    assert found[0.1, 256] == found[0.1, 2048] == pytest.approx((np.std(quiet, ddof=1), 5), rel=1e-4)
+    frame = final_accuracy(results.merge(runs))
+    assert [noise.lenders for noise in between_seeds(frame, CELL)] == [(2,), (), ()]
+
+
+def test_a_cell_of_one_seed_is_no_more_certain_than_its_own_last_epochs():
+    quiet = [made_run((0.8 + 0.001 * seed,) * 10, batch_size=128, seed=seed) for seed in range(6)]
+    restless = made_run((0.7, 0.8) * 5, batch_size=256)  # epochs that differ by ten points from their neighbours
+    found = spread([*quiet, restless])
+    # A deviation of 0.1 / sqrt(2) for an epoch, and of a root of five less for the mean of five.
+    assert found[0.1, 256][0] == pytest.approx(0.1 / 2**0.5 / 5**0.5)
+    assert found[0.1, 128][0] == pytest.approx(0.001 * np.std(range(6), ddof=1), rel=1e-4)
+
+
+@pytest.mark.parametrize("deviation", [0.003, 0.03])
+def test_intervals_of_two_seeds_cover_what_they_say(deviation):
+    """Nine cells along a curve, two seeds each, drawn again and again around accuracies that are known."""
+    rng, covered, asked = np.random.default_rng(3), 0, 60
+    sizes = 2 ** np.arange(6, 15)
+    of_test_set = np.sqrt(0.6 * 0.4 / 10_000)
+    frame = pd.DataFrame({"batch_size": np.repeat(sizes, 2), "lr": 0.1, "test_examples": 10_000})
+    frame = frame.assign(diverged=False, late_drop=False, updates=1, device_seconds=1.0)
+    for _ in range(asked):
+        noise = np.repeat(rng.normal(0, of_test_set, len(sizes)), 2) + rng.normal(0, deviation, len(frame))
+        found = intervals.over_seeds(frame.assign(accuracy=0.6 + noise), ["lr", "batch_size"])
+        covered += int(((found["low"] < 0.6) & (found["high"] > 0.6)).sum())
+    assert covered / (asked * len(sizes)) == pytest.approx(0.95, abs=0.03)
+
+
+def test_draws_come_in_the_order_of_the_cells():
+    found, draws = bootstrapped([*seeds(0.9, batch_size=64), *seeds(0.5, batch_size=16)])
+    assert draws.mean(axis=0) == pytest.approx(found["accuracy"], abs=0.01)
+
+
+def test_an_interval_can_be_put_where_its_number_is():
+    draws = np.linspace(0.2, 0.4, 1001)
+    assert intervals.quantiles(draws) == pytest.approx((0.205, 0.395))
+    assert intervals.quantiles(draws, 0.1) == pytest.approx((0.005, 0.195))

@@ -1,0 +1,69 @@
+"""From a Dataset of runs to a table: which runs, their final accuracy, their updates."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from made_landscapes import made_landscape
+from made_runs import joined, made_run
+
+from dolb import results
+from dolb.findings.runs import final_accuracy, narrow, select
+
+
+def test_the_final_accuracy_is_the_mean_of_the_last_five_epochs():
+    frame = final_accuracy(made_run((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)))
+    assert frame["accuracy"].item() == pytest.approx(np.mean([0.3, 0.4, 0.5, 0.6, 0.7]))
+
+
+def test_a_diverged_run_has_the_accuracy_of_the_epoch_in_which_it_diverged():
+    frame = final_accuracy(made_run((0.6, 0.1, np.nan, np.nan), diverged=True))
+    assert frame["accuracy"].item() == pytest.approx(0.1)
+
+
+STEADY = (0.7,) * 20
+
+
+@pytest.mark.parametrize(
+    ("series", "late"),
+    [
+        (STEADY, False),
+        ((*STEADY, 0.54, 0.7, 0.7, 0.7, 0.7, 0.7), True),
+        ((*STEADY, 0.56, 0.7, 0.7, 0.7, 0.7, 0.7), False),  # 14 points
+        ((*STEADY, 0.1, *STEADY), False),  # long ago
+        ((*STEADY, 0.1), True),
+        ((*STEADY, *(0.1,) * 20), True),  # it never came back
+        ((*(0.1,) * 20, 0.7, 0.7), False),
+    ],
+    ids=["steady", "dropped", "less", "early", "at the end", "for good", "rose"],
+)
+def test_a_late_drop_is_an_epoch_of_the_last_ten_far_below_the_best_before_it(series, late):
+    assert final_accuracy(made_run(series))["late_drop"].item() is late
+
+
+def test_updates_count_the_last_partial_batch():
+    frame = final_accuracy(made_run((0.5, 0.5), batch_size=20480, bn_workers=8))
+    assert frame["updates"].item() == 2 * 3  # 50,000 = 20,480 + 20,480 + 9,040
+
+
+def test_selecting_passes_over_runs_that_are_not_there_yet_but_not_over_all():
+    here, missing = made_run(seed=1), made_run(seed=2)
+    assert select(here, [here["key"].item(), missing["key"].item()]).sizes["run"] == 1
+    with pytest.raises(ValueError, match="none of these runs"):
+        select(here, [missing["key"].item()])
+
+
+def test_narrowing_keeps_what_no_recipe_lists_and_says_what_is_not_there():
+    ds = results.merge([made_run(seed=7, lr=0.3), made_run(seed=0, lr=0.1)])
+    assert narrow(ds, lr=None, seed=None).sizes["run"] == 2
+    assert narrow(ds, lr=[0.3, 0.01])["seed"].item() == 7
+    with pytest.raises(ValueError, match=r"no published run has lr \[0.5\]; published: lr 0.1, 0.3$"):
+        narrow(ds, lr=[0.5])
+
+
+@pytest.mark.parametrize("epochs", [(2, 2, 2), (2, 3, 2)], ids=["equal epochs", "other epochs"])
+def test_runs_made_for_tests_are_joined_as_they_are_merged(epochs):
+    runs = [made_run((0.5,) * length, seed=seed, arch=f"resnet{18 + 16 * seed}") for seed, length in enumerate(epochs)]
+    runs.append(made_run((0.75, 0.75), seed=0, arch="resnet18"))  # the later of two with one key
+    xr.testing.assert_identical(joined(runs), results.merge(runs))
+    landscapes = [made_landscape(seed=seed) for seed in range(2)]
+    xr.testing.assert_identical(joined(landscapes), results.merge(landscapes))
