@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -77,7 +76,7 @@ class _ByClass(BaseEstimator, ABC):
 
 
 class ClassDBSCAN(_ByClass):
-    """DBSCAN on the map, class by class, in memory that grows with the points alone; its defaults are scikit-learn's.
+    """DBSCAN on the map, class by class; its defaults are scikit-learn's.
 
     Parameters
     ----------
@@ -181,14 +180,6 @@ def share_radius(until: np.ndarray, share: float) -> float:
     if not 0 < radius < np.inf:
         raise ValueError(f"no radius leaves {share:.2%} of these {len(until)} points as noise")
     return radius
-
-
-def noise_share(
-    coordinates: np.ndarray, labels: np.ndarray, eps_values: Sequence[float] | np.ndarray, min_samples: int = 5
-) -> np.ndarray:
-    """Return the share of points that ``ClassDBSCAN`` calls noise, 0 to 1, at each of ``eps_values``."""
-    until = np.sort(noise_until(coordinates, labels, min_samples))
-    return 1 - np.searchsorted(until, np.asarray(eps_values, dtype=float), side="right") / len(until)
 
 
 def grid_sample(

@@ -59,11 +59,6 @@ def test_no_cluster_number_is_used_by_two_classes(points, method):
     assert sum(map(len, clusters)) == len(set.union(*clusters)) == found.max() + 1
 
 
-@pytest.mark.parametrize("method", FILTERS, ids=str)
-def test_a_filter_can_be_cloned_with_its_parameters(method):
-    assert clone(method).get_params() == method.get_params()
-
-
 def test_the_defaults_are_those_of_the_library():
     assert {**DBSCAN().get_params(), **ClassDBSCAN().get_params()} == {
         **DBSCAN().get_params(),
@@ -81,15 +76,6 @@ def test_noise_until_is_the_eps_at_which_a_point_stops_being_noise(points):
         removed = ~ClassDBSCAN(eps, min_samples=4, on_empty_class="keep").fit(*points).keep_
         empty = [value for value in np.unique(points[1]) if (until[points[1] == value] > eps).all()]
         np.testing.assert_array_equal(removed, (eps < until) & ~np.isin(points[1], empty))
-
-
-@pytest.mark.filterwarnings("ignore:.*kept whole:UserWarning")
-def test_the_share_of_noise_falls_with_eps_and_is_that_of_the_filter(points):
-    values = np.linspace(0.2, 3, 50)
-    shares = noise.noise_share(*points, values)
-    assert (np.diff(shares) <= 0).all()
-    for eps, share in list(zip(values, shares, strict=True))[::10]:
-        assert share == pytest.approx((ClassDBSCAN(eps, on_empty_class="keep").fit(*points).labels_ == -1).mean())
 
 
 # The knee
@@ -143,11 +129,6 @@ def test_a_class_that_would_vanish_can_be_kept_whole_with_a_warning(points, meth
     assert lenient.keep_[labels == 3].all()
     assert (lenient.labels_[labels == 3] == -1).all()
     np.testing.assert_array_equal(lenient.keep_[labels != 3], clone(method).fit(*points).keep_)
-
-
-def test_an_all_noise_class_is_an_error_that_names_every_such_class(points):
-    with pytest.raises(EmptyClassError, match=r"class 2 \(204 points\), class 5 \(204 points\), class 7"):
-        ClassDBSCAN(eps=1e-6).fit(*points)
 
 
 # What is refused
