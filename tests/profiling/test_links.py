@@ -1,5 +1,7 @@
 """Hosts on one machine for real: two namespaces, links that keep their rate, both libraries over them, nothing left."""
 
+import contextlib
+import json
 import math
 import os
 import signal
@@ -40,38 +42,97 @@ def namespaces(pid=None):
     return [name for name in [*listed, *files] if name.startswith(f"dolb-{pid or os.getpid()}-")]
 
 
-# Links
+def queues(made):
+    """The queues at both ends of every link, as the kernel has them: settings, and what went through so far."""
+    ends = [*((name, "eth0") for name in made.names), *((made.switch, f"port{n}") for n in range(len(made.names)))]
+    shown = [
+        subprocess.run(["tc", "-n", where, "-s", "-j", "qdisc", "show", "dev", end], capture_output=True, check=True)
+        for where, end in ends
+    ]
+    return [json.loads(one.stdout)[0] for one in shown]
 
 
-def test_a_link_keeps_its_rate(machine):
-    with links.hosts(2, 100.0) as made:
-        speed = links.measure(made)
-    # Of a full frame of 1514 bytes, 1448 are left to TCP (headers of Ethernet, IP and TCP, with time stamps); what a
-    # bucket lets through at once adds its filling time to the time that is counted.
-    counted = links.PROBE_SECONDS * 0.8
-    assert speed.mbit < 100 * 1448 / 1514 * (1 + links.FILL_SECONDS / counted)
-    assert speed.mbit > 75  # acknowledgements of the other direction have a part, and this machine may be busy
-    assert 0 < speed.latency_seconds < 0.05
+def rates(made):
+    """The rates in bytes a second that the queues are set to, None where there is no limit."""
+    return {one["options"].get("rate") for one in queues(made)}
 
 
-def test_a_link_without_a_limit_is_faster(machine):
+# Links: no test measures a speed, as the machine may be busy; that only makes a transfer longer.
+
+SEND = "import socket; socket.create_connection(('10.0.0.1', 29999)).sendall(bytes({}))"
+RECEIVE = """
+import socket
+with socket.create_server(("10.0.0.1", 29999)) as server:
+    print("listening", flush=True)
+    one, _ = server.accept()
+    while one.recv(1 << 16):
+        pass
+"""
+
+
+def test_a_link_lets_bytes_through_no_faster_than_its_rate(machine):
+    size, mbit = 200_000, 4.0
+    with links.hosts(2, mbit) as made:
+        assert rates(made) == {mbit * links.MBIT}
+        with subprocess.Popen([*made.within(0), sys.executable, "-c", RECEIVE], stdout=subprocess.PIPE) as receiver:
+            receiver.stdout.readline()
+            start = time.monotonic()
+            subprocess.run([*made.within(1), sys.executable, "-c", SEND.format(size)], check=True)
+            receiver.wait()
+            took = time.monotonic() - start
+        through = queues(made)
+    # What a full bucket lets through at once comes on top of the rate, at either end of the link.
+    assert took >= (size - 2 * through[0]["options"]["burst"]) / (mbit * links.MBIT)
+    assert through[1]["bytes"] > size  # sent by the second host, and held back at times
+    assert through[1]["overlimits"] > 0
+    assert not any(one["drops"] for one in through)
+
+
+def test_a_link_without_a_limit_has_no_queue_that_holds_back(machine):
     with links.hosts(2) as made:
-        assert links.measure(made, seconds=0.3).mbit > 200
+        assert rates(made) == {None}
 
 
 def test_the_rate_of_links_can_be_changed_while_hosts_are_there(machine):
     with links.hosts(2, 20.0) as made:
-        speeds = [links.measure(links.limit(made, rate), seconds=0.3).mbit for rate in (5.0, 20.0, math.inf, 5.0)]
-    assert all(speed < 1.2 * rate for speed, rate in zip(speeds, (5.0, 20.0, math.inf, 5.0), strict=True))
-    assert speeds[2] > 200
-    assert speeds[1] > 8
+        for mbit in (5.0, math.inf, math.inf, 20.0):
+            made = links.limit(made, mbit)
+            assert made.link_mbit == mbit
+            assert rates(made) == {mbit * links.MBIT if math.isfinite(mbit) else None}
+
+
+def test_links_are_measured_by_a_ring_through_all_hosts(machine):
+    with links.hosts(3, 100.0) as made:
+        speed = links.measure(made, seconds=0.2)
+        assert all(one["bytes"] > transfer.ROUNDS * len(transfer.TOKEN) for one in queues(made))
+    assert speed.mbit > 0
+    assert speed.latency_seconds > 0
+
+
+def test_bytes_that_have_waited_for_a_busy_receiver_do_not_count_as_speed(monkeypatch):
+    monkeypatch.setattr(transfer, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(transfer, "SETTLE", 0.0)
+    here, there = socket.socketpair()
+    there.sendall(bytes(2000))  # as when the receiver was not given a core for a while
+
+    def trickle():
+        with contextlib.suppress(OSError):
+            while True:
+                time.sleep(0.01)
+                there.sendall(b"!")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    with here:
+        rate = transfer._receive(here, 0.1)
+    thread.join()
+    assert rate <= 1 / 0.01 + 1 / 0.1  # one more may just have come
 
 
 def test_every_host_sees_the_others_and_not_the_machines_own_network(machine):
     with links.hosts(3, 1000.0) as made:
         shown = subprocess.run([*made.within(2), "ip", "-brief", "address"], capture_output=True, text=True).stdout
         assert sorted(line.split()[0].split("@")[0] for line in shown.splitlines()) == ["eth0", "lo"]
-        assert links.measure(made, seconds=0.2).mbit > 0  # a ring through all three
 
 
 def test_a_hosts_name_leads_to_its_own_address(machine):
@@ -98,12 +159,15 @@ def test_hosts_are_gone_after_the_block_and_after_an_error_in_it(machine):
 def test_two_sets_of_hosts_at_once_do_not_meet(machine):
     with links.hosts(2) as some, links.hosts(2, 1000.0) as others:
         assert not set(some.names) & set(others.names)
-        assert links.measure(others, seconds=0.2).mbit < 1000
+        assert rates(some) != rates(others)
+        links.measure(some, seconds=0.1)
+        # Nothing of that went through the others' links; interfaces say a little of themselves.
+        assert max(one["bytes"] for one in queues(others)) < 10_000
     assert namespaces() == []
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_and_what_is_in_use_stays(machine):
-    code = "from dolb.profiling import links; import time\nwith links.hosts(2): print(1, flush=True); time.sleep(600)"
+    code = "from dolb.profiling.ranks.links import hosts; import time\nwith hosts(2): print(1, flush=True); time.sleep(600)"
     package = str(Path(links.__file__).resolve().parents[3])
     command = [sys.executable, "-P", "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": package}) as process:
@@ -156,18 +220,16 @@ def when_joined():
 def test_a_host_that_is_killed_ends_the_measurement_and_is_named(machine, when_joined, count):
     with links.hosts(count) as made:
         when_joined(made, 1, signal.SIGKILL)
-        start = time.monotonic()
         with pytest.raises(LinkError, match=rf"host 1 of {count} \(10\.0\.0\.2\) could not .* exit code -9"):
-            links.measure(made, seconds=60, timeout=60)
-        assert time.monotonic() - start < 30  # the others do not go on to the end
+            links.measure(made, seconds=600, timeout=60)  # the others do not go on to the end
         assert processes(made) == []
 
 
 def test_hosts_that_hang_are_named_when_time_is_over(machine, when_joined):
     with links.hosts(2) as made:
         when_joined(made, 1, signal.SIGSTOP)
-        with pytest.raises(LinkError, match=r"links were not measured within 4 s; still at it: .*host 1 of 2"):
-            links.measure(made, timeout=4)
+        with pytest.raises(LinkError, match=r"links were not measured within 8 s; still at it: .*host 1 of 2"):
+            links.measure(made, timeout=8)
         assert processes(made) == []
 
 
@@ -247,32 +309,22 @@ def test_ddp_and_horovod_train_to_the_same_weights_across_hosts(trained):
 
 
 @LIBRARIES
-def test_a_step_takes_at_least_the_time_of_its_gradients_on_the_link(trained, library):
-    row = trained(library)[0][MBIT]
+def test_one_launch_trains_over_links_of_several_rates_and_no_step_is_faster_than_its_gradients(trained, library):
+    rows, _ = trained(library)
     gradients = 4 * sum(parameter.numel() for parameter in models.build("smallnet-4", 10).parameters())
-    # Two ranks of a ring send as many bytes as the buffer has; a bucket that was full lets two frames through at once,
-    # before each half.
-    seconds = (gradients - 4 * links.FRAME_BYTES) / (MBIT * links.MBIT)
-    assert row["step_seconds"].item() > seconds
+    for mbit, row in rows.items():
+        assert row["link_mbit"].item() == mbit
+        # Two ranks of a ring send as many bytes as the buffer has; a bucket that was full lets two frames through at
+        # once, before each half.
+        assert row["step_seconds"].item() > (gradients - 4 * links.FRAME_BYTES) / (mbit * links.MBIT)
 
 
 @LIBRARIES
 def test_a_row_says_how_many_hosts_there_were_and_what_their_links_did(trained, library):
     row = trained(library)[0][MBIT]
     assert row["hosts"].item() == 2
-    assert row["link_mbit"].item() == MBIT
-    assert row["achieved_mbit"].item() < MBIT
+    assert row["achieved_mbit"].item() > 0
     assert row["link_latency_seconds"].item() > 0
-
-
-@LIBRARIES
-def test_one_launch_measures_over_links_of_several_rates(trained, library):
-    rows, _ = trained(library)
-    assert [row["link_mbit"].item() for row in rows.values()] == list(RATES)
-    at, unlimited, twice = (row["achieved_mbit"].item() for row in rows.values())
-    assert at < MBIT
-    assert at < twice < 2 * MBIT
-    assert unlimited > 200
 
 
 def test_nothing_of_a_measurement_is_left(trained):

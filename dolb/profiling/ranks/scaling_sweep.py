@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
-import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import xarray as xr
-from tqdm.auto import tqdm
 
 from dolb import results
 from dolb.profiling.config import BASELINE, ScalingConfig
@@ -22,7 +18,7 @@ from dolb.profiling.ranks import workers
 from dolb.profiling.simulator import curves
 from dolb.profiling.simulator.simulate import SOURCE
 from dolb.profiling.traces import timeline
-from dolb.results import RunStore
+from dolb.results.fill import Todo, fill
 
 _PAIR = ["library", "arch", "scaling", "repeat", "device"]
 
@@ -55,40 +51,28 @@ def measure_all(
     oversubscribe, timeout
         Of each measurement; see `workers.measure`.
     """
-    wanted = {config.key: config for config in configs}
-    if not wanted:
-        raise ValueError("there is nothing to measure: the list of configs is empty")
-    for config in wanted.values():  # whatever can be refused is refused before anything is measured
+    for config in configs:  # whatever can be refused is refused before anything is measured
         workers.check(config, oversubscribe=oversubscribe)
-    deadline = time.monotonic() + time_limit if time_limit is not None else np.inf
-    with contextlib.ExitStack() as stack:
-        folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
-        runs = RunStore(folder)
-        found = {key: with_settings(old) for key in wanted if (old := runs.get(key)) is not None}
-        if len(found) < len(wanted):
-            runs.check_writable()
-        lacking = [config for key, config in wanted.items() if key not in found]
-        bar = stack.enter_context(tqdm(total=len(lacking), unit="measurement", disable=not progress, desc="measure"))
-        for group in together(lacking, apart):
-            if time.monotonic() > deadline:
-                break
-            traced = group[0].trace_steps > 0
-            how: dict[str, Any] = {"oversubscribe": oversubscribe, "timeout": timeout}
-            rows = (timeline.traced(one, **how) for one in group) if traced else workers.measure_together(group, **how)
-            made_at_once = any(one.alone_steps for one in group)  # their rows come when all are made
+    how: dict[str, Any] = {"oversubscribe": oversubscribe, "timeout": timeout}
+
+    def make(todo: Todo[ScalingConfig]) -> Iterator[xr.Dataset]:
+        for group in together(todo.waiting, apart):
+            if not (mine := list(todo.claim(group))):
+                continue
+            traced = mine[0].trace_steps > 0
+            rows = (timeline.traced(one, **how) for one in mine) if traced else workers.measure_together(mine, **how)
+            made_at_once = any(one.alone_steps for one in mine)  # their rows come when all are made
             with contextlib.closing(rows):
                 for row in rows:
-                    key = str(row["key"].item())
-                    found[key] = row
-                    runs.put(row)
-                    bar.update()
-                    if time.monotonic() > deadline and not made_at_once:
-                        break
-    if not found:
-        raise TimeoutError(f"the time limit of {time_limit:g} s ended before any of {len(wanted)} measurements")
-    merged = with_efficiency(results.merge(found[key] for key in wanted if key in found))
-    merged.attrs["unfinished"] = len(wanted) - len(found)
-    return merged
+                    yield row
+                    if todo.ends() and not made_at_once:
+                        return
+
+    found = fill(
+        configs, make, store=store, complete=with_settings, time_limit=time_limit, what="measurements",
+        unit="measurement", progress=progress,
+    )  # fmt: skip
+    return with_efficiency(found)
 
 
 def with_settings(ds: xr.Dataset) -> xr.Dataset:
