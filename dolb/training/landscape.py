@@ -10,7 +10,6 @@ alone, without weight decay.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,12 +20,12 @@ import numpy as np
 import torch
 import xarray as xr
 from torch import nn
-from tqdm.auto import tqdm
 
 from dolb import data as datasets
 from dolb import models, results
 from dolb.augment import DeviceImages
 from dolb.results import RunStore
+from dolb.results.fill import Todo, fill
 from dolb.training import engine, observe, workers
 from dolb.training.config import LandscapeConfig
 from dolb.training.curvature import (
@@ -41,7 +40,6 @@ from dolb.training.curvature import (
 )
 from dolb.training.device import resolve_device
 from dolb.training.paused import PausedRuns
-from dolb.training.sweep import POLL_SECONDS
 
 _BY_SET = [name for name, variable in results.SCHEMA.items() if variable.dims == ("run", "loss_over")]
 _SURFACES = ("surface_loss", "surface_accuracy")
@@ -76,46 +74,27 @@ def measure_all(
         Seconds after which nothing new is begun and training leaves off. What is unfinished is counted in the Dataset's
         attribute ``unfinished``; a later call goes on from there.
     """
-    wanted = {config.key: config for config in configs}
     if len(names := {config.data for config in configs}) != 1:
         raise ValueError(f"the runs are of {sorted(names)}; accepted: one data set, and at least one config")
-    deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
-    survey = _Survey(wanted.values(), datasets.load(names.pop(), data_dir), subsets or {}, resolve_device(device))
-    with contextlib.ExitStack() as stack:
-        folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
-        runs = RunStore(folder)
-        found = {key: old for key, config in wanted.items() if (old := survey.stored(runs, config)) is not None}
-        lacking = [config for key, config in wanted.items() if key not in found]
-        if lacking:
-            runs.check_writable()
-        if lacking and survey.device.type == "cpu":
-            stack.enter_context(workers.one_thread())
-            orders = {"configs": lacking, "store": folder, "device": "cpu", "data_dir": data_dir, "subsets": subsets}
-            helpers = min(at_once or workers.CORES, len(lacking)) - 1
-            stack.enter_context(workers.helping(helpers, measure_all, {**orders, "time_limit": time_limit}))
-            at_once = 1
-        bar = stack.enter_context(tqdm(total=len(lacking), desc="loss landscapes", disable=not progress))
-        longest = 0.0
-        while lacking and time.monotonic() + longest < deadline:
-            before = len(found)
-            for pack in survey.packs(lacking):
-                begun = time.monotonic()
-                if begun + longest >= deadline:
-                    break
-                for key, ds in survey.made(pack, runs, deadline, at_once, step):
-                    found[key] = ds
-                    bar.update()
-                    longest = max(longest, time.monotonic() - begun)
-            lacking = [config for config in lacking if config.key not in found]
-            if lacking and len(found) == before:
-                time.sleep(POLL_SECONDS)  # others hold the rest
-    if not found:
-        raise TimeoutError(
-            f"the time limit of {time_limit} s ended before any of {len(wanted)} landscapes was measured"
-        )
-    merged = results.merge(found[key] for key in wanted if key in found)
-    merged.attrs["unfinished"] = len(wanted) - len(found)
-    return merged
+    survey = _Survey(configs, datasets.load(names.pop(), data_dir), subsets or {}, resolve_device(device))
+
+    def make(todo: Todo[LandscapeConfig]) -> Iterator[xr.Dataset]:
+        for pack in survey.packs(todo.waiting):
+            yield from survey.made(todo, pack, at_once if survey.device.type == "cuda" else 1, step)
+
+    @contextlib.contextmanager
+    def beside(lacking: Sequence[LandscapeConfig], runs: RunStore) -> Iterator[None]:
+        if survey.device.type == "cuda":
+            yield
+            return
+        orders = {"configs": lacking, "store": runs.folder, "data_dir": data_dir, "subsets": subsets}
+        with workers.one_thread(), workers.helping(at_once, measure_all, {**orders, "time_limit": time_limit}):
+            yield
+
+    return fill(
+        configs, make, store=store, fingerprint=lambda config: survey.sets[config.subset].fingerprint, beside=beside,
+        time_limit=time_limit, foresee=True, gentle=True, what="loss landscapes", unit="landscape", progress=progress,
+    )  # fmt: skip
 
 
 class _Survey:
@@ -143,10 +122,6 @@ class _Survey:
                         f"{data.name} ({name})"
                     )
 
-    def stored(self, runs: RunStore, config: LandscapeConfig) -> xr.Dataset | None:
-        """Return a finished run from the store, or None."""
-        return runs.get(config.key, self.sets[config.subset].fingerprint)
-
     def packs(self, configs: Iterable[LandscapeConfig]) -> list[list[LandscapeConfig]]:
         """Group runs so that those of a group are trained together: on a GPU those of one batch size."""
         if self.device.type == "cpu":
@@ -157,34 +132,25 @@ class _Survey:
         return list(groups.values())
 
     def made(
-        self, pack: Sequence[LandscapeConfig], runs: RunStore, deadline: float, at_once: int | None, step: str | None
-    ) -> Iterator[tuple[str, xr.Dataset]]:
-        """Train those of a pack that no other process holds, then measure and save each, while time is.
+        self, todo: Todo[LandscapeConfig], pack: Sequence[LandscapeConfig], at_once: int | None, step: str | None
+    ) -> Iterator[xr.Dataset]:
+        """Train those of a pack that no other process holds, then measure each, while time is.
 
         All are trained first, so that no time of training has a neighbour's measuring in it. Those that time leaves
         unmeasured stay at their end among the paused runs.
         """
-        with contextlib.ExitStack() as held:
-            mine = [config for config in pack if held.enter_context(runs.claim(config.key))]
-            ready = {config.key: ds for config in mine if (ds := self.stored(runs, config)) is not None}
-            yield from ready.items()
-            if not (lacking := [config for config in mine if config.key not in ready]):
-                return
-
-            def late() -> bool:
-                return time.monotonic() >= deadline
-
-            paused = PausedRuns(runs.folder / "paused")
-            how: dict[str, Any] = {"at_once": at_once, "step": step, "stop": late, "progress": False}
-            how |= {"device": str(self.device), "paused": paused, "keep_ended": True}
-            for got in list(observe.networks(lacking, lambda run: self.sets[run.subset], **how)):
-                if late():
-                    return
-                assert isinstance(got.config, LandscapeConfig)
-                ds = self.with_landscape(got.result, got.config, got.weights)
-                runs.put(ds)
-                paused.drop(got.config.key)
-                yield got.config.key, ds
+        if not (mine := list(todo.claim(pack))):
+            return
+        paused = PausedRuns(todo.store.folder / "paused")
+        how: dict[str, Any] = {"at_once": at_once, "step": step, "stop": todo.ends, "progress": False}
+        how |= {"device": str(self.device), "paused": paused, "keep_ended": True}
+        for got in list(observe.networks(mine, lambda run: self.sets[run.subset], **how)):
+            if todo.ends():
+                break
+            assert isinstance(got.config, LandscapeConfig)
+            yield self.with_landscape(got.result, got.config, got.weights)
+            paused.drop(got.config.key)
+        todo.let_go(*(config.key for config in mine))
 
     def with_landscape(self, ds: xr.Dataset, config: LandscapeConfig, weights: Weights) -> xr.Dataset:
         """Return a trained run with its landscape; one that diverged has no weights, and a landscape of NaN."""

@@ -32,8 +32,12 @@ def one_thread() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def helping(count: int, work: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[None]:
-    """Keep ``count`` processes meanwhile that call ``work(**arguments)``; they end with the block or this process."""
+def helping(at_once: int | None, work: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[None]:
+    """Keep processes meanwhile that call ``work(**arguments)``; they end with the block or this process.
+
+    With this one they are ``at_once``, by default one to a core, and not more than there are configs.
+    """
+    count = min(at_once or CORES, len(arguments["configs"])) - 1
     command = [sys.executable, "-m", "dolb.training.workers"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     workers = [
@@ -64,4 +68,4 @@ def _leave_with_parent() -> None:
 if __name__ == "__main__":
     work, arguments = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    work(**arguments, at_once=1, progress=False)
+    work(**arguments, device="cpu", at_once=1, progress=False)

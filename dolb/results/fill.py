@@ -1,0 +1,280 @@
+"""The one loop that fills a store: find what is there, make what is lacking, mind the time, merge.
+
+It may be killed and started again, stopped by a time limit, or run by several processes on one store: what is finished
+is found by its key and never made twice. The store is all there is to it: on another machine, with the store copied
+there in any state, the same call goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import xarray as xr
+from tqdm.auto import tqdm
+
+from dolb.results.merging import merge
+from dolb.results.store import RunStore
+
+POLL_SECONDS = 0.5
+
+
+class Named(Protocol):
+    """A config whose key names its result."""
+
+    @property
+    def key(self) -> str:
+        """Name of the result."""
+        ...
+
+
+C = TypeVar("C", bound=Named)
+
+
+class Todo(Generic[C]):
+    """What a store lacks, dealt out to whoever makes it, and the clock.
+
+    ``waiting`` are the configs that nobody has made yet, in their order, and ``store`` is where they go.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        fingerprint: Callable[[C], str | None],
+        interrupted: Callable[[], bool],
+        deadline: float,
+        foresee: bool,
+        bar: _Bar[C],
+    ):
+        self.store, self.waiting = store, list[C]()
+        self._fingerprint, self._interrupted, self._deadline, self._foresee = (
+            fingerprint,
+            interrupted,
+            deadline,
+            foresee,
+        )
+        self._bar = bar
+        self.found: dict[str, xr.Dataset] = {}
+        self.unavailable: list[str] = []
+        self._held: dict[str, tuple[contextlib.ExitStack, float]] = {}  # claims, and when each was made
+        self._longest = 0.0
+
+    def ends(self) -> bool:
+        """Whether time is up or the user wants to stop: leave off what is in hand if it can be taken up again."""
+        return self._interrupted() or time.monotonic() >= self._deadline
+
+    def late(self) -> bool:
+        """Whether nothing new should begin: also where it would not end in time, if the caller wants that foreseen."""
+        return self.ends() or (self._foresee and time.monotonic() + self._longest >= self._deadline)
+
+    def claim(self, configs: Iterable[C] | None = None, *, in_order: bool = False) -> Iterator[C]:
+        """Yield those of ``configs``, by default of all that wait, that are for this process to make, one by one.
+
+        What another process has made by now is taken from it. What another holds is left out, or, ``in_order``, ends
+        this: those after it may need it.
+        """
+        for config in list(self.waiting if configs is None else configs):
+            if self.late():
+                return
+            stack = contextlib.ExitStack()
+            if not stack.enter_context(self.store.claim(config.key)):
+                stack.close()
+                if in_order:
+                    return
+                continue
+            self.waiting.remove(config)
+            if self.take(config):
+                stack.close()
+                continue
+            self._held[config.key] = stack, time.monotonic()
+            yield config
+
+    def take(self, config: C) -> bool:
+        """Take a result from the store; False where it is not there."""
+        ds = self.store.get(config.key, self._fingerprint(config))
+        if ds is not None:
+            self.found[config.key] = ds
+            self._bar.skip(config)
+        return ds is not None
+
+    def pass_over(self, config: C, reason: str) -> None:
+        """Give up a claimed config that cannot be had here, such as one whose download fails; the result says so."""
+        self.let_go(config.key)
+        self.unavailable.append(reason)
+
+    def done(self, config: C, amount: float, said: str = "") -> None:
+        """Tell, after each unit, how much of a config's size is done; what was before the first is not this call's."""
+        self._bar.done(config, amount, said)
+
+    def save(self, ds: xr.Dataset) -> None:
+        """Save a result that was made, and let go of its claim."""
+        key = str(ds["key"].item())
+        self.store.put(ds)
+        self.found[key] = ds
+        if key in self._held:
+            self._longest = max(self._longest, time.monotonic() - self._held[key][1])
+        self._bar.end(key)
+        self.let_go(key)
+
+    def let_go(self, *keys: str) -> None:
+        """Give claims back, all unless some are named."""
+        for key in keys or tuple(self._held):
+            if key in self._held:
+                self._held.pop(key)[0].close()
+
+
+def fill(
+    configs: Iterable[C],
+    make: Callable[[Todo[C]], Iterable[xr.Dataset]],
+    *,
+    store: str | Path | None = None,
+    fingerprint: Callable[[C], str | None] = lambda config: None,
+    complete: Callable[[xr.Dataset], xr.Dataset] = lambda ds: ds,
+    beside: Callable[[Sequence[C], RunStore], contextlib.AbstractContextManager] = lambda *_: contextlib.nullcontext(),
+    time_limit: float | None = None,
+    foresee: bool = False,
+    gentle: bool = False,
+    size: Callable[[C], float] = lambda config: 1,
+    what: str = "runs",
+    unit: str = "run",
+    progress: bool = True,
+) -> xr.Dataset:
+    """Return the results of ``configs`` as one Dataset, making those that the store lacks.
+
+    Parameters
+    ----------
+    configs
+        What is wanted; configs with equal keys are one.
+    make
+        Given what is to do, takes configs by ``todo.claim()`` and yields one Dataset for each that it ends; each is
+        saved as it comes. A config that is claimed and not yielded stays unfinished. While other processes hold some,
+        it is called again for what they leave.
+    store
+        Folder of finished results. Without one, results live only in the returned Dataset.
+    fingerprint
+        The data that a stored result must be of; one of other data, like one that does not read back, is set aside.
+    complete
+        Adds to each result what those of an earlier version lack, before they are merged.
+    beside
+        Given what is lacking and the store, what to keep open while that is made, such as further processes.
+    time_limit
+        Seconds after which nothing new is begun. What is unfinished is counted in the Dataset's attribute
+        ``unfinished``, and ``unavailable`` says what cannot be had; a later call goes on from there.
+    foresee
+        Begin nothing that would, by the longest so far, not end in time.
+    gentle
+        Let Ctrl-C and SIGTERM, which Slurm sends before it kills, wait until ``make`` has left off; ``todo.ends()``
+        tells it. A second one acts at once.
+    size
+        How much of the progress bar a config is, in ``unit``.
+    """
+    wanted = {config.key: config for config in configs}
+    if not wanted:
+        raise ValueError(f"there are no {what} to make: the list of configs is empty")
+    deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
+    with contextlib.ExitStack() as stack:
+        folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
+        bar = stack.enter_context(_Bar(wanted.values(), size, what, unit, progress))
+        came: list[int] = []
+        todo = Todo(RunStore(folder), fingerprint, lambda: bool(came), deadline, foresee, bar)
+        todo.waiting = [config for config in wanted.values() if not todo.take(config)]
+        if todo.waiting:
+            todo.store.check_writable()
+            stack.enter_context(beside(list(todo.waiting), todo.store))
+            if gentle:
+                stack.enter_context(_interrupts(came))
+            _make_all(todo, make)
+        for key in wanted.keys() - todo.found.keys():  # what others ended as time ran out
+            todo.take(wanted[key])
+    found, why = todo.found, "; ".join(dict.fromkeys(todo.unavailable))
+    if not found:
+        limit = f"the time limit of {time_limit:g} s" if time_limit is not None else "this call"
+        raise TimeoutError(why or f"{limit} ended before any of {len(wanted)} {what} did; a later call goes on")
+    merged = merge(complete(found[key]) for key in wanted if key in found)
+    merged.attrs |= {"unfinished": len(wanted) - len(found), "unavailable": why}
+    return merged
+
+
+def _make_all(todo: Todo[C], make: Callable[[Todo[C]], Iterable[xr.Dataset]]) -> None:
+    """Make what waits, leave to other processes what they hold, and take over what they leave."""
+    try:
+        while todo.waiting and not todo.late():
+            before = len(todo.waiting)
+            for ds in make(todo):
+                todo.save(ds)
+            todo.let_go()
+            if todo.waiting and len(todo.waiting) == before:
+                time.sleep(POLL_SECONDS)  # others hold the rest
+    finally:
+        todo.let_go()
+
+
+@contextlib.contextmanager
+def _interrupts(came: list[int]) -> Iterator[None]:
+    """Note Ctrl-C and SIGTERM, which then take effect only after the block; a second one at once.
+
+    One that this process was told to ignore, as shells tell what scripts start in the background, stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield
+        return
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        signal.signal(number, before[number])
+
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before: dict[int, Any] = {number: signal.signal(number, note) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
+
+
+class _Bar(Generic[C]):
+    """One bar for all that is wanted, with the time left; what was done before is taken out of the total."""
+
+    def __init__(self, configs: Iterable[C], size: Callable[[C], float], what: str, unit: str, enabled: bool):
+        self._left = {config.key: size(config) for config in configs}
+        self._begun: set[str] = set()
+        self._bar = tqdm(total=sum(self._left.values()), unit=unit, disable=not enabled, desc=what, mininterval=1.0)
+
+    def __enter__(self) -> _Bar[C]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def skip(self, config: C) -> None:
+        """Take out a config that is finished, so that the time left is that of the work left."""
+        self._shorten(self._left.pop(config.key, 0))
+
+    def done(self, config: C, amount: float, said: str) -> None:
+        """Count part of a config; what it had at its first count, but for that part, was done before this call."""
+        if config.key not in self._begun:
+            self._begun.add(config.key)
+            before = amount - 1
+            self._left[config.key] -= before
+            self._shorten(before)
+        self._bar.set_postfix_str(said, refresh=False)
+        self._left[config.key] -= 1
+        self._bar.update()
+
+    def end(self, key: str) -> None:
+        """Count what is left of a config that was made at once; what a run left undone, as it diverged, falls away."""
+        left = self._left.pop(key, 0)
+        self._shorten(left) if key in self._begun else self._bar.update(left)
+
+    def _shorten(self, amount: float) -> None:
+        if amount:
+            self._bar.total -= amount
+            self._bar.refresh()

@@ -1,0 +1,83 @@
+"""Where results come from: recorded with each run, and gathered for the panel under a figure."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from dolb import __version__
+
+
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """Return this package's commit, with ``+changes`` where the tree differs from it; ``DOLB_COMMIT`` overrides."""
+    if os.environ.get("DOLB_COMMIT"):
+        return os.environ["DOLB_COMMIT"]
+    here = Path(__file__).resolve().parents[1]
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True)
+        return head.stdout.strip() + ("+changes" if dirty.stdout.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def provenance(*, torch_version: str, device: str, engine: str, data_fingerprint: str, world_size: int = 1) -> dict:
+    """Return the provenance values of a run that was measured here."""
+    return {
+        "dolb_version": __version__,
+        "commit": commit(),
+        "torch_version": torch_version,
+        "device": device or platform.processor() or platform.machine(),
+        "engine": engine,
+        "world_size": world_size,
+        "data_fingerprint": data_fingerprint,
+        "source": "measured",
+    }
+
+
+def device_seconds(ds: xr.Dataset) -> xr.DataArray:
+    """Return the seconds for which each run had the device, with others its part of the time; set-up left out.
+
+    The part is ``device_share`` where that was recorded. Where not, the runs that had the device count alike, which
+    takes from a large run what it had beside small ones.
+    """
+    alike = 1 / ds["concurrent_runs"]
+    return ds["seconds"] * (ds["device_share"].fillna(alike) if "device_share" in ds else alike)
+
+
+def provenance_of(ds: xr.Dataset) -> dict[str, str]:
+    """Say in words what was run, for the panel under a figure."""
+
+    def values(name: str) -> str:
+        return ", ".join(sorted(set(map(str, np.unique(ds[name].values))))) if name in ds else "not recorded"
+
+    info = {
+        "runs": f"{ds.sizes['run']} ({values('source')})",
+        "device": values("device"),
+        "torch": values("torch_version"),
+        "dolb": values("dolb_version"),
+        "commit": values("commit"),
+    }
+    if {"epoch", "example"} & set(ds.dims) or "library" in ds:
+        info |= {
+            "networks": values("arch"),
+            "data": f"{values('data')} ({values('data_fingerprint')})",
+            "seeds": values("seed"),
+        }
+    if "map_seed" in ds:
+        spent = f"{np.nansum(ds['seconds']):,.0f} s without training; what several share counts for each"
+        info |= {"seeds of t-SNE": values("map_seed"), "time": spent}
+    if "epoch" in ds.dims:
+        info |= {
+            "device time": f"{float(device_seconds(ds).sum()):,.0f} s in training and evaluation",
+            "engine": values("engine"),
+            "precision": values("precision"),
+        }
+    return info
