@@ -5,15 +5,12 @@ Each experiment's figures are a module here; what they share is in ``style``. Al
 
 from dolb.figures.batch_size import (
     accuracy_by_batch_size,
-    accuracy_by_progress,
     accuracy_by_share,
-    accuracy_by_workers,
-    batch_size_study,
+    accuracy_by_updates,
     preferred_batch_size,
-    suddenness_by_rate,
+    recommendation,
 )
 from dolb.figures.benchmarks import engine_speed, step_speed
-from dolb.figures.cost import MANY_RUNS, recommendation, seconds_by_batch_size
 from dolb.figures.fidelity import paths
 from dolb.figures.filtered import accuracy_by_decay, accuracy_by_set, best_by_set, gains
 from dolb.figures.landscape import curvature_by_set, curvature_ratios, loss_surfaces
@@ -42,17 +39,14 @@ from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
 
 __all__ = [
     "COLOURS",
-    "MANY_RUNS",
     "REPORTED",
     "ablation",
     "accuracy_by_batch_size",
     "accuracy_by_decay",
-    "accuracy_by_progress",
     "accuracy_by_set",
     "accuracy_by_share",
-    "accuracy_by_workers",
+    "accuracy_by_updates",
     "batch_size_axis",
-    "batch_size_study",
     "best_by_set",
     "by_bandwidth",
     "curvature_by_set",
@@ -73,12 +67,10 @@ __all__ = [
     "paths",
     "preferred_batch_size",
     "recommendation",
-    "seconds_by_batch_size",
     "side_by_side",
     "simulated_scaling",
     "step_speed",
     "step_timeline",
-    "suddenness_by_rate",
     "tuning",
     "validation",
 ]

@@ -1,4 +1,4 @@
-"""Figures of the batch-size study: the curves, their optima, what they cost, and what batch norm does."""
+"""Figures of the batch-size study: curves, their optima, equal updates, batch norm, and which batch size to take."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from dolb.figures.style import (
     network_colour,
     picked,
     rate_colour,
-    titled,
 )
 
-COLUMNS = 2  # panels side by side, as many as a page of the book is wide
 # Where the best size lies, by whether its interval is open below and above.
 OPTIMA = {
     (False, False): "inside what was run",
@@ -32,100 +30,87 @@ OPTIMA = {
     (True, True): "anywhere",
 }
 SHAPES = dict(zip(OPTIMA.values(), ("circle", "triangle-down", "triangle-up", "diamond"), strict=True))
+ANY = "any"
+STATES = ["recommended", "best for its time", "within the limit", "over the limit"]
 
 
 def accuracy_by_batch_size(
-    cells: pd.DataFrame,
-    reported: Sequence[Mapping[str, Any]] = (),
-    panel: str = "arch",
-    title: str = "",
-    said: Sequence[str] = (),
-    columns: int = COLUMNS,
+    cells: pd.DataFrame, reported: Sequence[Mapping[str, Any]] = (), title: str = "", columns: int = 2
 ) -> alt.FacetChart:
-    """Draw accuracy against batch size, with intervals: a panel per network and a line per rate, or the other way.
+    """Draw accuracy against batch size, with intervals: a panel per network and a line per rate.
 
-    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, interval, diverged, which make a cross of a point, and
-    late_drops, which put a ring around it; ``panel`` is ``arch`` or ``lr``; ``reported`` the paper's own numbers as
-    arch, batch_size, accuracy, what, for panels of networks; ``said`` what it says in words.
+    ``cells`` has arch, lr, batch_size, accuracy, low, high, n, diverged, which makes a cross of a point, and
+    late_drops, which puts a ring around it; ``reported`` the paper's own numbers as arch, batch_size, accuracy, what.
     """
-    if panel not in ("arch", "lr"):
-        raise ValueError(f"panel {panel!r} is not known; accepted: arch, lr")
-    line = "lr" if panel == "arch" else "arch"
-    selection = alt.selection_point(fields=[line], bind="legend")
-    rates, archs = sorted(cells["lr"].unique()), by_depth(cells["arch"])
+    selection = alt.selection_point(fields=["lr"], bind="legend")
     x = batch_size_axis(cells["batch_size"])
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False, nice=True)
     # One table, because a chart in panels has one: reported values are the rows with a text in `what`.
-    table = pd.concat([cells.assign(what=""), pd.DataFrame(list(reported)).assign(lr=rates[0])], ignore_index=True)
-    if panel == "lr":
-        table = table.assign(panel="rate " + table["lr"].map("{:g}".format))
-        order = [f"rate {rate:g}" for rate in rates]
-    else:
-        table, order = table.assign(panel=table["arch"]), archs
-    chart = alt.Chart(table)
+    theirs = pd.DataFrame(list(reported)).assign(lr=cells["lr"].min())
+    chart = alt.Chart(pd.concat([cells.assign(what=""), theirs], ignore_index=True))
     ours = chart.transform_filter("datum.what === ''").encode(
-        x=x,
-        color=rate_colour(cells["lr"]) if line == "lr" else network_colour(cells["arch"]),
-        opacity=picked(selection),
+        x=x, color=rate_colour(cells["lr"]), opacity=picked(selection)
     )
-    theirs = [
-        alt.Tooltip("what:N", title="reported"),
-        alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
-    ]
     layers = [
         ours.mark_line(strokeWidth=2).encode(y=y).add_params(selection),
         ours.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        ours.transform_filter("datum.diverged === 0")
-        .mark_point(filled=True, size=45)
-        .encode(y=y, tooltip=accuracy_tooltip()),
-        ours.transform_filter("datum.diverged > 0")
-        .mark_point(shape="cross", angle=45, size=110)
-        .encode(y=y, tooltip=accuracy_tooltip()),
+        *_points(ours, y, accuracy_tooltip(), size=45),
         # The ring lies over the point, so it has to answer the pointer as well.
         ours.transform_filter("datum.late_drops > 0")
         .mark_point(size=170, filled=False)
         .encode(y=y, tooltip=accuracy_tooltip()),
     ]
     if reported:
+        tooltip = [
+            alt.Tooltip("what:N", title="reported"),
+            alt.Tooltip("batch_size:Q", title="batch size", format=","),
+            alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
+        ]
         diamonds = chart.transform_filter("datum.what !== ''").mark_point(
             shape="diamond", size=110, color=REPORTED, strokeWidth=2
         )
-        layers.append(diamonds.encode(x=x, y=y, tooltip=theirs))
-    facet = alt.Facet("panel:N", title=None, sort=order).header(labelFontSize=12, labelFontWeight="bold")
-    drawn = alt.layer(*layers).properties(width=420 if len(order) == 1 else 256, height=260)
-    panels = drawn.facet(facet=facet, columns=columns).properties(title=titled(title, said))
+        layers.append(diamonds.encode(x=x, y=y, tooltip=tooltip))
+    facet = alt.Facet("arch:N", title=None, sort=by_depth(cells["arch"])).header(labelFontWeight="bold")
+    panels = alt.layer(*layers).properties(width=285, height=220).facet(facet=facet, columns=columns, title=title)
     # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
     return panels.resolve_axis(x="independent")
 
 
-def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
+def _points(base: alt.Chart, y: alt.Y, tooltip: list[alt.Tooltip], size: int) -> list[alt.Chart]:
+    """Return a point for each cell, a cross where a run diverged."""
+    crosses = base.transform_filter("datum.diverged > 0").mark_point(shape="cross", angle=45, size=110)
+    points = base.transform_filter("datum.diverged === 0").mark_point(filled=True, size=size)
+    return [points.encode(y=y, tooltip=tooltip), crosses.encode(y=y, tooltip=tooltip)]
+
+
+def preferred_batch_size(preferred: pd.DataFrame, title: str = "") -> Panel:
     """Draw the batch size of the highest accuracy by learning rate, with its interval: a line per network.
 
-    ``preferred`` has arch, lr, batch_size, smallest, largest, open_below, open_above, accuracy, measured_from,
-    measured_to, fewest_seeds, most_seeds. An interval that is open, for it reaches an end of what was run, has a
-    triangle that points there instead of a point. Networks are drawn a little beside one another, so that intervals
-    at one rate can be told apart.
+    ``preferred`` has arch, lr, batch_size, smallest, largest, open_below, open_above, accuracy. An interval that is
+    open, for it reaches an end of what was run, has a triangle that points there. Networks stand beside one another.
     """
     ends = zip(preferred["open_below"], preferred["open_above"], strict=True)
     table = preferred.assign(optimum=[OPTIMA[bool(below), bool(above)] for below, above in ends])
-    base, network, width = _by_rate(table)
-    sizes = sorted({*preferred["smallest"], *preferred["largest"], *preferred["batch_size"]})
-    y = alt.Y("batch_size:Q", title="preferred batch size").scale(type="log", base=2, padding=12).axis(
-        values=sizes, format="d", grid=True, gridOpacity=0.4
+    rates, archs = sorted(table["lr"].unique()), by_depth(table["arch"])
+    network = alt.selection_point(fields=["arch"], bind="legend")
+    base = alt.Chart(table).encode(
+        x=alt.X("lr:O", title="learning rate", sort=rates).axis(format="~g", labelAngle=0, grid=False),
+        xOffset=alt.XOffset("arch:N", sort=archs).scale(paddingOuter=0.6),
+        color=network_colour(archs),
+        opacity=picked(network),
+    )
+    sizes = sorted({*table["smallest"], *table["largest"], *table["batch_size"]})
+    y = alt.Y("batch_size:Q", title="best batch size").scale(type="log", base=2, padding=12).axis(
+        values=sizes, format=",d", grid=True, gridOpacity=0.4, labelOverlap=True
     )  # fmt: skip
     tooltip = [
         alt.Tooltip("arch:N", title="network"),
         alt.Tooltip("lr:Q", title="learning rate"),
-        alt.Tooltip("batch_size:Q", title="preferred batch size", format=","),
+        alt.Tooltip("batch_size:Q", title="best batch size", format=","),
         alt.Tooltip("smallest:Q", title="interval from", format=","),
         alt.Tooltip("largest:Q", title="interval to", format=","),
         alt.Tooltip("optimum:N", title="the best size lies"),
         alt.Tooltip("accuracy:Q", title="accuracy there", format=".2%"),
-        alt.Tooltip("fewest_seeds:Q", title="seeds of a cell, fewest"),
-        alt.Tooltip("most_seeds:Q", title="seeds of a cell, most"),
-        alt.Tooltip("measured_from:Q", title="smallest measured", format=","),
-        alt.Tooltip("measured_to:Q", title="largest measured", format=","),
     ]
     kinds = [kind for kind in OPTIMA.values() if kind in set(table["optimum"])]
     shape = alt.Shape("optimum:N", title="the best size lies", legend=alt.Legend(orient="bottom"), sort=kinds).scale(
@@ -136,69 +121,28 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "", said: Sequenc
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
         bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
         base.mark_point(filled=True, size=80).encode(y=y, shape=shape, tooltip=tooltip),
-    ).properties(width=width, height=260, title=titled(title, said))
+    ).properties(width="container", height=280, title=title)
 
 
-def suddenness_by_rate(falls: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
-    """Draw how suddenly accuracy falls past the optimum, by learning rate, with intervals: a point per network.
+def accuracy_by_updates(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw the accuracy of runs as they go on, against the updates made: a line per batch size.
 
-    ``falls`` has arch, lr, suddenness, low, high, fall, batch_size, steepest.
+    ``table`` has arch, lr, batch_size, epoch, accuracy, n, updates and ``last``, which marks the end of a run. One
+    network at one rate is drawn at a time, chosen under the chart.
     """
-    table = falls[["arch", "lr", "suddenness", "low", "high", "fall", "batch_size", "steepest"]]
-    base, network, width = _by_rate(table)
-    y = alt.Y("suddenness:Q", title="suddenness: 0 a slope, 1 a cliff").scale(domain=[0, 1])
-    tooltip = [
-        alt.Tooltip("arch:N", title="network"),
-        alt.Tooltip("lr:Q", title="learning rate"),
-        alt.Tooltip("suddenness:Q", format=".2f"),
-        alt.Tooltip("low:Q", title="interval from", format=".2f"),
-        alt.Tooltip("high:Q", title="interval to", format=".2f"),
-        alt.Tooltip("steepest:Q", title="steepest from batch", format=",.0f"),
-        alt.Tooltip("fall:Q", title="accuracy lost in all", format=".1%"),
-        alt.Tooltip("batch_size:Q", title="since batch", format=","),
-    ]
-    return alt.layer(
-        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q").add_params(network),
-        base.mark_point(filled=True, size=70).encode(y=y, tooltip=tooltip),
-    ).properties(width=width, height=220, title=titled(title, said))
-
-
-def _by_rate(table: pd.DataFrame) -> tuple[alt.Chart, alt.Parameter, int]:
-    """Return a chart by learning rate with networks beside one another, what picks a network, and a width for it."""
-    rates, archs = sorted(table["lr"].unique()), by_depth(table["arch"])
-    network = alt.selection_point(fields=["arch"], bind="legend")
-    base = alt.Chart(table).encode(
-        x=alt.X("lr:O", title="learning rate", sort=rates).axis(format="~g", labelAngle=0, grid=False),
-        xOffset=alt.XOffset("arch:N", sort=archs).scale(paddingOuter=0.6),
-        color=network_colour(archs),
-        opacity=picked(network),
-    )
-    return base, network, min(480, len(rates) * (44 + 18 * len(archs)))  # a column of the page is no wider
-
-
-def batch_size_study(
-    cells: pd.DataFrame, preferred: pd.DataFrame, reported: Sequence[Mapping[str, Any]] = (), title: str = ""
-) -> alt.HConcatChart | alt.VConcatChart:
-    """Draw accuracy against batch size, a panel per network, with the preferred batch size by rate beside or below."""
-    curves, optima = accuracy_by_batch_size(cells, reported, columns=3), preferred_batch_size(preferred)
-    join = alt.hconcat if len(set(cells["arch"])) == 1 else alt.vconcat
-    return join(curves, optima, spacing=30, title=title).resolve_scale(color="independent", opacity="independent")
-
-
-def accuracy_by_progress(table: pd.DataFrame, title: str = "") -> alt.HConcatChart:
-    """Draw the accuracy of runs as they go on, against updates made and device time spent: a line per batch size.
-
-    ``table`` has arch, lr, batch_size, epoch, accuracy, n, updates, seconds and ``last``, which marks the end of a run.
-    One network at one rate is drawn at a time, chosen under the chart.
-    """
-    named = table.assign(curve=table["arch"] + ", rate " + table["lr"].map("{:g}".format))
-    curves = [curve for arch in by_depth(table["arch"]) for curve in _in_order(named[named["arch"] == arch])]
-    first = curves[len(set(named.loc[named["arch"] == by_depth(table["arch"])[0], "curve"])) // 2]
+    archs = by_depth(table["arch"])
+    ordered = [table[table["arch"] == arch].sort_values("lr", kind="stable") for arch in archs]
+    named = pd.concat([own.assign(curve=own["arch"] + ", rate " + own["lr"].map("{:g}".format)) for own in ordered])
+    curves = named["curve"].drop_duplicates().tolist()
+    first = curves[ordered[0]["lr"].nunique() // 2]
     chosen = alt.param(name="curve", value=first, bind=alt.binding_select(options=curves, name="network and rate "))
     sizes = sorted(table["batch_size"].unique().tolist())
     size = alt.selection_point(fields=["batch_size"], bind="legend")
-    legend = alt.Legend(orient="bottom", direction="horizontal", titleOrient="left", columns=6)
-    base = alt.Chart(named.drop(columns=["arch", "lr"])).transform_filter("datum.curve === curve").encode(
+    legend = alt.Legend(orient="bottom", direction="horizontal", titleOrient="top", columns=6)
+    base = alt.Chart(named.drop(columns=["arch", "lr"]).round(4)).transform_filter("datum.curve === curve").encode(
+        x=alt.X("updates:Q", title="updates so far").scale(type="log", nice=False).axis(
+            format="~s", grid=False, tickCount=5
+        ),
         y=alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False),
         color=alt.Color("batch_size:O", title="batch size (click)", sort=sizes, legend=legend).scale(
             scheme="viridis", reverse=True
@@ -212,90 +156,131 @@ def accuracy_by_progress(table: pd.DataFrame, title: str = "") -> alt.HConcatCha
         alt.Tooltip("epoch:Q", title="after epoch"),
         alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
         alt.Tooltip("updates:Q", title="updates so far", format=",.0f"),
-        alt.Tooltip("seconds:Q", title="device seconds so far", format=",.2f"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
-    panels: list[Panel] = []
-    for column, label in (("updates", "updates so far"), ("seconds", "device seconds so far")):
-        x = alt.X(f"{column}:Q", title=label).scale(type="log", nice=False).axis(format="~s", grid=False, tickCount=5)
-        lines = base.mark_line(strokeWidth=1.5).encode(x=x)
-        points = base.mark_point(filled=True).encode(
-            x=x, tooltip=tooltip, size=alt.condition("datum.last", alt.value(60), alt.value(12))
-        )
-        # One selection and one choice, which both panels follow.
-        panels.append(
-            alt.layer(lines if panels else lines.add_params(size, chosen), points).properties(width=236, height=300)
-        )
-    return alt.hconcat(*panels, title=titled(title))
+    ends = alt.condition("datum.last", alt.value(60), alt.value(12))
+    return alt.layer(
+        base.mark_line(strokeWidth=1.5).add_params(size, chosen),
+        base.mark_point(filled=True).encode(tooltip=tooltip, size=ends),
+    ).properties(width="container", height=300, title=title)
 
 
-def _in_order(table: pd.DataFrame) -> list[str]:
-    """Return the curves of one network, from the lowest rate to the highest."""
-    return table.sort_values("lr")["curve"].drop_duplicates().tolist()
-
-
-def accuracy_by_share(cells: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
+def accuracy_by_share(cells: pd.DataFrame, title: str = "") -> Panel:
     """Draw accuracy against the examples under one batch-norm statistic: shares of one batch, and whole batches.
 
-    ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, interval, diverged. A cross is a cell of
-    which a run diverged.
+    ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, diverged. A cross is a cell of which a
+    run diverged.
     """
     change = alt.selection_point(fields=["change"], bind="legend")
     changes = sorted(cells["change"].unique())
-    x = batch_size_axis(cells["share"], "share").title("examples under one batch-norm statistic")
+    x = batch_size_axis(cells["share"], "share").title("images under one batch-norm statistic")
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    colour = alt.Color("change:N", title="what is made smaller (click)", legend=ABOVE).scale(
+    colour = alt.Color("change:N", title="made smaller (click)", legend=ABOVE).scale(
         domain=changes, range=[COLOURS[0], COLOURS[4]][: len(changes)]
     )
     base = alt.Chart(cells).encode(x=x, color=colour, opacity=picked(change))
     tooltip = [
         alt.Tooltip("change:N", title="made smaller"),
-        alt.Tooltip("share:Q", title="examples under one statistic"),
+        alt.Tooltip("share:Q", title="images under one statistic"),
         *accuracy_tooltip(),
     ]
     return alt.layer(
         base.mark_line().encode(y=y).add_params(change),
         base.mark_rule().encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        base.transform_filter("datum.diverged === 0").mark_point(filled=True, size=70).encode(y=y, tooltip=tooltip),
-        base.transform_filter("datum.diverged > 0")
-        .mark_point(shape="cross", angle=45, size=110)
-        .encode(y=y, tooltip=[*tooltip, alt.Tooltip("diverged:Q", title="runs that diverged")]),
-    ).properties(width=480, height=280, title=titled(title, said))
+        *_points(base, y, tooltip, size=70),
+    ).properties(width="container", height=280, title=title)
 
 
-def accuracy_by_workers(cells: pd.DataFrame, title: str = "") -> alt.HConcatChart:
-    """Draw accuracy by batch size with one worker's batch-norm statistics and eight workers', and the difference.
+# Which batch size to take
 
-    ``cells`` has arch, lr, batch_size, bn_workers, accuracy, low, high, and on the rows of the eight effect,
-    effect_low, effect_high.
+
+def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0) -> Panel:
+    """Draw accuracy against the time of a run, and mark the batch size to take; the reader's page computes it.
+
+    ``cells`` has arch, lr, batch_size, accuracy, low, high, seconds, priced_by. Network, rate and time limit are chosen
+    under the chart. Recommended is the highest accuracy within the limit, and a second line names the fastest cell
+    whose interval reaches it, if that is another one; best for its time is a cell that no faster one equals. A
+    recommended accuracy of ``at_chance`` or less is said to be near chance, and a rate at which the network was not run
+    is said not to have been.
     """
-    workers = alt.selection_point(fields=["bn_workers"], bind="legend")
-    x = batch_size_axis(cells["batch_size"])
-    colour = alt.Color("bn_workers:O", title="workers that share the batch (click)", legend=ABOVE).scale(
-        range=[COLOURS[0], COLOURS[4]]
-    )
-    base = alt.Chart(cells).encode(x=x, color=colour, opacity=picked(workers))
+    archs, rates = by_depth(cells["arch"]), sorted(cells["lr"].unique())
+    of_network = cells.groupby("arch")["lr"].unique().map(lambda own: ", ".join(f"{rate:g}" for rate in sorted(own)))
+    cells = cells.assign(rates=cells["arch"].map(of_network))
+    network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
+    rate = alt.param(name="rate", value=ANY, bind=alt.binding_select(options=[ANY, *rates], name="learning rate "))
+    slider = alt.binding_range(min=0, max=100, step=1, name="time limit, from fastest (0) to slowest (100) ")
+    limit = alt.param(name="limit", value=50, bind=slider)
+    state = alt.selection_point(fields=["state"], bind="legend")
+    of_it = alt.Chart(cells).transform_filter("datum.arch === network")
+    asked = _stated(of_it.transform_joinaggregate(fastest="min(seconds)", slowest="max(seconds)"))
+    x = alt.X("seconds:Q", title="seconds of one run").scale(type="log", nice=False, padding=24).axis(
+        format="~s", grid=False
+    )  # fmt: skip
     y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    tooltip = [alt.Tooltip("bn_workers:Q", title="workers"), *accuracy_tooltip()]
-    left = alt.layer(
-        base.mark_line().encode(y=y).add_params(workers),
-        base.mark_rule().encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        base.mark_point(filled=True, size=55).encode(y=y, tooltip=tooltip),
-    ).properties(width=226, height=260)
-    differences = alt.Chart(cells).transform_filter("isValid(datum.effect)").encode(x=x)
-    # A difference of shares is told in points: a percentage would be read as one of the accuracy.
-    points = {f"{name}_points": f"100 * datum.{name}" for name in ("effect", "effect_low", "effect_high")}
-    differences = differences.transform_calculate(**points)
-    change = alt.Y("effect_points:Q", title="change with eight workers, points of accuracy").axis(format="+.1f")
-    about = [
-        alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("effect_points:Q", title="change, points", format="+.2f"),
-        alt.Tooltip("effect_low_points:Q", title="interval from", format="+.2f"),
-        alt.Tooltip("effect_high_points:Q", title="interval to", format="+.2f"),
-    ]
-    right = alt.layer(
-        alt.Chart(pd.DataFrame({"none": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="none:Q"),
-        differences.mark_rule(strokeWidth=1.5).encode(y=alt.Y("effect_low_points:Q"), y2="effect_high_points:Q"),
-        differences.mark_point(filled=True, size=55, color="#000000").encode(y=change, tooltip=about),
-    ).properties(width=226, height=260)
-    return alt.hconcat(left, right, spacing=30, title=titled(title))
+    # One legend for colour and size, which have to agree on it word for word.
+    look: dict[str, Any] = {"title": "cells (click)", "sort": STATES, "legend": alt.Legend(orient="bottom", columns=2)}
+    colour = alt.Color("state:O", **look).scale(domain=STATES, range=[COLOURS[4], COLOURS[0], COLOURS[1], "#c8c8c8"])
+    size = alt.Size("state:O", **look).scale(domain=STATES, range=[170, 70, 45, 35])
+    tooltip = [*accuracy_tooltip("seconds"), alt.Tooltip("priced_by:N", title="priced by")]
+    cell = "format(datum.batch_size, ',') + ' at rate ' + datum.lr + ': ' + format(datum.accuracy, '.1%')"
+    time = "' in ' + format(datum.seconds, '.1f') + ' s'"
+    chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'").transform_calculate(
+        words=f"'Batch ' + {cell} + {time} + (datum.accuracy <= {at_chance} ? ', near chance' : '')"
+    )
+    as_good = (  # the recommended cell is among these, and the first of them unless another is faster
+        asked.transform_filter("datum.allowed && datum.high >= datum.best")
+        .transform_window(place="row_number()", sort=_FASTEST_FIRST)
+        .transform_filter("datum.place === 1 && datum.accuracy < datum.best")
+        .transform_calculate(words=f"'As good within error, and faster: ' + {cell} + {time}")
+    )
+    one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", best="max(best)")
+    too_slow = one.transform_filter("datum.best === 0").transform_calculate(
+        words="'No batch size at this rate is that fast'"
+    )
+    lacking = (
+        of_it.transform_calculate(asked_for=f"rate === '{ANY}' || datum.lr === rate ? 1 : 0")
+        .transform_aggregate(points="sum(asked_for)", groupby=["arch", "rates"])
+        .transform_filter("datum.points === 0")
+        .transform_calculate(words="datum.arch + ' was not run at rate ' + rate + ', only at ' + datum.rates")
+    )
+    limits = one.transform_calculate(words="'limit ' + format(datum.limit_seconds, '.1f') + ' s'")
+    return alt.layer(
+        asked.mark_point(filled=True)
+        .encode(x=x, y=y, color=colour, size=size, opacity=picked(state), tooltip=tooltip)
+        .add_params(state, network, rate, limit),
+        one.mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(x="limit_seconds:Q"),
+        limits.mark_text(align="right", dx=-5, color=REPORTED).encode(
+            x="limit_seconds:Q", y=alt.value(280), text="words:N"
+        ),
+        _above(chosen, COLOURS[4]),
+        as_good.mark_text(align="left").encode(text="words:N", x=alt.value(0), y=alt.value(-9)),
+        _above(too_slow, REPORTED),
+        _above(lacking, REPORTED),
+    ).properties(width="container", height=290, title=title)
+
+
+_FASTEST_FIRST = [alt.SortField("seconds"), alt.SortField("accuracy", order="descending")]
+
+
+def _stated(cells: alt.Chart) -> alt.Chart:
+    """Return the cells at the chosen rate with the limit in seconds and what each of them is within it."""
+    recommended, best_so_far, within, over = STATES
+    return (
+        cells.transform_filter(f"rate === '{ANY}' || datum.lr === rate")
+        .transform_calculate(limit_seconds="datum.fastest * pow(datum.slowest / datum.fastest, limit / 100)")
+        # A hair of room, so that the slowest run is within a limit that was computed to be its time.
+        .transform_calculate(allowed="datum.seconds <= datum.limit_seconds * 1.000001")
+        .transform_calculate(reachable="datum.allowed ? datum.accuracy : 0")
+        .transform_joinaggregate(best="max(reachable)")
+        .transform_window(so_far="max(accuracy)", sort=_FASTEST_FIRST, frame=[None, 0])
+        .transform_calculate(
+            state=f"datum.allowed && datum.accuracy === datum.best ? '{recommended}' : !datum.allowed ? '{over}' : "
+            f"datum.accuracy === datum.so_far ? '{best_so_far}' : '{within}'"
+        )
+    )
+
+
+def _above(chart: alt.Chart, colour: str) -> alt.Chart:
+    """Return the words of a chart as a line over it."""
+    line = chart.mark_text(align="left", fontSize=14, fontWeight="bold", color=colour)
+    return line.encode(text="words:N", x=alt.value(0), y=alt.value(-27))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 import warnings
@@ -23,11 +24,21 @@ PERCENT = alt.Axis(format=".0%")
 
 
 def batch_size_axis(sizes: Iterable[int], field: str = "batch_size", apart: float = 1.5) -> alt.X:
-    """Return a logarithmic batch-size axis with a tick at every measured size; of those less ``apart`` at the last."""
+    """Return a logarithmic batch-size axis with a tick at every measured size.
+
+    Where the next size is less than ``apart`` times as large, both labels are pushed away from each other.
+    """
     ticks = sorted({int(size) for size in sizes})
-    shown = [size for size in ticks if not any(size < other < size * apart for other in ticks)]
+    close = [(one, other) for one, other in itertools.pairwise(ticks) if other < one * apart]
+    pushed = [
+        {"test": f"datum.value === {size}", "value": push}
+        for size in ticks
+        for push in [7 * (sum(size == upper for _, upper in close) - sum(size == lower for lower, _ in close))]
+        if push
+    ]
     return alt.X(f"{field}:Q", title="global batch size").scale(type="log", base=2, nice=False, padding=12).axis(
-        values=shown, format="d", labelAngle=-45, labelOverlap=False, grid=False
+        values=ticks, format="d", labelAngle=-45, labelOverlap=False, grid=False,
+        labelOffset={"condition": pushed, "value": 0} if pushed else 0,
     )  # fmt: skip
 
 
@@ -89,10 +100,9 @@ def accuracy_tooltip(seconds: str | None = None) -> list[alt.Tooltip]:
         alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
         alt.Tooltip("low:Q", title="interval from", format=".2%"),
         alt.Tooltip("high:Q", title="interval to", format=".2%"),
-        alt.Tooltip("interval:N", title="95% interval"),
         alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("updates:Q", title="updates", format=","),
         *time,
         alt.Tooltip("diverged:Q", title="diverged"),
-        alt.Tooltip("late_drops:Q", title="dropped late"),
+        alt.Tooltip("late_drops:Q", title="collapsed near the end"),
     ]

@@ -1,44 +1,40 @@
-"""The numbers of the batch-size study: the curves, their optima, how they spread and fall, and what batch norm does.
+"""The numbers of the batch-size study: curves and their optima, equal updates, depth, batch norm, partial batches.
 
-Functions take ``runs``, rows of ``summary.final_accuracy``; `curve_runs` picks those that make the curves.
+``runs`` are rows of ``runs.final_accuracy``; `curve_runs` picks those that make the curves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb import findings as summary
-from dolb.findings import drops
+from dolb.findings.intervals import bootstrapped, over_seeds, quantiles, size_interval
+from dolb.findings.runs import AT_CHANCE, final_accuracy
 
 CURVE = ("arch", "lr")
 CELL = (*CURVE, "batch_size")
 WORKERS = 8  # shares of the batch, of a batch large enough to be distributed
-FEWEST_POINTS = 5  # a curve with fewer batch sizes is not judged for its shape
+FEWEST_POINTS = 5  # a curve with fewer batch sizes has no shape to judge
 FEWEST_DOUBLINGS = 2  # less past its optimum says nothing of how a curve falls
+DRAWN = 16  # epochs of a run that a figure draws, more of them early, where a curve is steep
+ALIKE = 0.1  # batches that differ by no larger a share are taken for the same
+SHARED, WHOLE = "shares of one batch", "whole batches"
 
 
 def curve_runs(ds: xr.Dataset) -> pd.DataFrame:
     """Return the runs of the batch-size curves: eight workers' statistics from the smallest distributed batch on."""
-    frame = summary.final_accuracy(ds)
+    frame = final_accuracy(ds)
     distributed = frame.loc[frame["bn_workers"] == WORKERS, "batch_size"].min()
     expected = (frame["batch_size"] >= distributed).map({True: WORKERS, False: 1})
     return frame[frame["bn_workers"] == expected].reset_index(drop=True)
 
 
-def by_depth(archs: Iterable[str]) -> list[str]:
-    """Return the networks once each, the shallow before the deep, where a name ends in the number of layers."""
-    return sorted(set(archs), key=lambda arch: (len(arch), arch))
-
-
 def curve_cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return the cells of the batch-size curves: a row per network, rate and batch size."""
-    return summary.bootstrapped(curve_runs(ds), CELL)[0]
+    return bootstrapped(curve_runs(ds), CELL)[0]
 
 
 def judged_runs(ds: xr.Dataset) -> pd.DataFrame:
@@ -48,80 +44,104 @@ def judged_runs(ds: xr.Dataset) -> pd.DataFrame:
     return runs[points >= FEWEST_POINTS].reset_index(drop=True)
 
 
-# -- optima ------------------------------------------------------------------------------------------------------------
+def by_depth(archs: Iterable[str]) -> list[str]:
+    """Return the networks once each, the shallow before the deep, where a name ends in the number of layers."""
+    return sorted(set(archs), key=lambda arch: (len(arch), arch))
+
+
+# Optima
 
 
 def preferred(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each curve, the batch size of the highest accuracy with its bootstrap interval.
+    """Return, for each curve, the batch size of the highest accuracy with its bootstrap interval, the shallow first.
 
     ``smallest`` to ``largest`` spans 95% of the draws' best sizes. Where that reaches the first or last size that was
-    run it is open: ``open_below``, ``open_above``; a size beyond may do as well or better. ``rise`` and ``fall`` are
-    what is lost at the ends of the curve against the best; ``rises`` and ``falls`` say whether the interval of that
-    loss lies above zero. ``dropped`` are the batch sizes at which a run dropped late: what it would have reached is not
-    known, so such a size next to the interval is in it.
+    run it is open (``open_below``, ``open_above``): a size beyond may do as well. ``rise`` and ``fall`` are what the
+    first and the last size of the curve lose against the best.
     """
-    columns = [*CELL, "smallest", "largest", "open_below", "open_above", "accuracy", "rise", "fall", "rises", "falls"]
-    columns += ["measured_from", "measured_to", "points", "fewest_seeds", "most_seeds", "dropped"]
+    columns = [*CELL, "smallest", "largest", "open_below", "open_above", "accuracy", "rise", "fall"]
+    columns += ["measured_from", "measured_to"]
+    cells, draws = bootstrapped(runs, CELL)
     rows = []
-    for values, curve, draws in _curves(runs):
+    for values, curve in cells.groupby(list(CURVE), sort=True):
         accuracy, sizes = curve["accuracy"].to_numpy(), curve["batch_size"].to_numpy()
+        collapsed = curve.loc[curve["late_drops"] > 0, "batch_size"].tolist()
         best = int(accuracy.argmax())
-        ends = summary.size_interval(sizes[draws.argmax(axis=1)])
-        smallest, largest = min(*ends, int(sizes[best])), max(*ends, int(sizes[best]))
-        dropped = curve.loc[curve["late_drops"] > 0, "batch_size"].tolist()
-        smallest = _beyond_drops(sizes[::-1], smallest, dropped)
-        largest = _beyond_drops(sizes, largest, dropped)
-        lost = [summary.interval(draws[:, best] - draws[:, end])[0] for end in (0, -1)]
-        rows.append(
-            {
-                **values,
-                "batch_size": int(sizes[best]),
-                "smallest": smallest,
-                "largest": largest,
-                "open_below": smallest == int(sizes[0]),
-                "open_above": largest == int(sizes[-1]),
-                "accuracy": float(accuracy[best]),
-                "rise": float(accuracy[best] - accuracy[0]),
-                "fall": float(accuracy[best] - accuracy[-1]),
-                "rises": best > 0 and lost[0] > 0,
-                "falls": best < len(sizes) - 1 and lost[1] > 0,
-                "measured_from": int(sizes[0]),
-                "measured_to": int(sizes[-1]),
-                "points": len(sizes),
-                "fewest_seeds": int(curve["n"].min()),
-                "most_seeds": int(curve["n"].max()),
-                "dropped": dropped,
-            }
-        )
-    return pd.DataFrame(rows, columns=columns)
+        low, high = size_interval(sizes[draws[:, curve.index].argmax(axis=1)])
+        smallest = _beyond(sizes[::-1], min(low, int(sizes[best])), collapsed)
+        largest = _beyond(sizes, max(high, int(sizes[best])), collapsed)
+        ends = [smallest, largest, smallest == sizes[0], largest == sizes[-1]]
+        lost = [float(accuracy[best]), float(accuracy[best] - accuracy[0]), float(accuracy[best] - accuracy[-1])]
+        rows.append([*values, int(sizes[best]), *ends, *lost, int(sizes[0]), int(sizes[-1])])
+    found = pd.DataFrame(rows, columns=columns)
+    return found.sort_values("arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True)
 
 
-def _beyond_drops(sizes: np.ndarray, end: int, dropped: Sequence[int]) -> int:
-    """Return the end of an interval, moved on along the sizes past those at which a run dropped late."""
+def _beyond(sizes: np.ndarray, end: int, collapsed: Sequence[int]) -> int:
+    """Return the end of an interval, moved past sizes at which a run collapsed: what it would have reached is open."""
     for size in sizes[list(sizes).index(end) + 1 :]:
-        if size not in dropped:
+        if size not in collapsed:
             break
         end = int(size)
     return end
 
 
-def interval_in_words(row: Any) -> str:
-    """Say the interval of a row of `preferred`; one that is open has no first or no last size."""
-    if row["open_below"] and row["open_above"]:
-        return "any size"
-    if row["open_below"]:
-        return f"{row['largest']:,} or less"
-    return f"{row['smallest']:,} or more" if row["open_above"] else f"{row['smallest']:,} to {row['largest']:,}"
+# Equal updates
 
 
-def judged_curves(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the preferred batch size of every curve that has enough batch sizes to have a shape."""
-    return preferred(judged_runs(ds)).sort_values(
-        "arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True
-    )
+def by_epoch(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the test accuracy of every cell of the curves after each of its epochs, mean over seeds.
+
+    Columns are arch, lr, batch_size, epoch, accuracy, n, updates so far, ``last`` at the end of a run, and ``drawn`` at
+    some of the epochs, which are enough for a figure. Runs that diverged are left out.
+    """
+    runs = curve_runs(ds)
+    runs = runs[~runs["diverged"].astype(bool)].reset_index(drop=True)
+    place = {key: row for row, key in enumerate(ds["key"].to_numpy())}
+    series = ds["test_accuracy"].to_numpy()[[place[key] for key in runs["key"]]]
+    tables = []
+    for cell, group in runs.groupby(list(CELL), sort=True):
+        epochs = int(group["epochs"].iloc[0])
+        every = np.arange(1, epochs + 1)
+        table = pd.DataFrame(dict(zip(CELL, cell, strict=True)), index=range(epochs)).assign(
+            epoch=every,
+            accuracy=np.nanmean(series[group.index], axis=0)[:epochs],
+            n=len(group),
+            updates=every * (int(group["updates"].iloc[0]) / epochs),
+            last=every == epochs,
+            drawn=np.isin(every, np.round(np.geomspace(1, epochs, DRAWN)).astype(int)),
+        )
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
-# -- how suddenly a curve falls ----------------------------------------------------------------------------------------
+def at_equal_updates(table: pd.DataFrame) -> pd.DataFrame:
+    """Return accuracies of every curve after as many updates as its largest batch makes in all.
+
+    Between the epochs of `by_epoch` they are interpolated over the logarithm of the updates. Batch sizes whose first
+    epoch makes more are left out.
+    """
+    rows = []
+    for curve, group in table.groupby(list(CURVE), sort=True):
+        updates = group.loc[group["batch_size"] == group["batch_size"].max(), "updates"].max()
+        for size, own in group.groupby("batch_size"):
+            if own["updates"].min() <= updates:
+                reached = np.interp(np.log(updates), np.log(own["updates"]), own["accuracy"])
+                rows.append((*curve, size, updates, float(reached)))
+    return pd.DataFrame(rows, columns=[*CELL, "updates", "accuracy"])
+
+
+def largest_ahead(equal: pd.DataFrame) -> tuple[int, int]:
+    """Return in how many curves the largest batch is ahead of the smallest at equal updates, and of how many.
+
+    Counted are curves of `at_equal_updates` with several batch sizes that have learned something by then.
+    """
+    curves = [curve["accuracy"].to_numpy() for _, curve in equal.groupby(list(CURVE)) if len(curve) > 1]
+    learned = [accuracy for accuracy in curves if accuracy.max() > AT_CHANCE]
+    return sum(int(accuracy[-1] > accuracy[0]) for accuracy in learned), len(learned)
+
+
+# Depth
 
 
 def suddenness(sizes: Sequence[int], accuracy: Sequence[float]) -> float:
@@ -133,154 +153,82 @@ def suddenness(sizes: Sequence[int], accuracy: Sequence[float]) -> float:
     cliff share = 1; suddenness is (share - 1 / doublings) / (1 - 1 / doublings), so that stretches of unequal length
     can be compared. It is nan where there is no loss or where the stretch is shorter than two doublings.
     """
-    return _steepest(sizes, accuracy)[0]
-
-
-def _steepest(sizes: Sequence[int], accuracy: Sequence[float]) -> tuple[float, float]:
-    """Return the suddenness of a curve and the batch size at which its steepest doubling begins, nan without one."""
     best = int(np.argmax(accuracy))
     x = np.log2(np.asarray(sizes[best:], dtype=float))
     y = np.minimum.accumulate(np.asarray(accuracy[best:], dtype=float))
     doublings, loss = x[-1] - x[0], y[0] - y[-1]
     if doublings < FEWEST_DOUBLINGS or loss <= 0:
-        return float("nan"), float("nan")
+        return float("nan")
     # The loss over a window of one doubling is piecewise linear in where it starts: it is largest at a bend.
     starts = np.clip(np.concatenate([x, x - 1]), x[0], x[-1] - 1)
-    lost = np.interp(starts, x, y) - np.interp(starts + 1, x, y)
-    share = lost.max() / loss
-    return float((share - 1 / doublings) / (1 - 1 / doublings)), float(2 ** starts[lost.argmax()])
+    share = (np.interp(starts, x, y) - np.interp(starts + 1, x, y)).max() / loss
+    return float((share - 1 / doublings) / (1 - 1 / doublings))
 
 
 def falls(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the suddenness of every curve that falls, with its bootstrap interval, its draws and where it is steepest.
+    """Return the suddenness of every curve that falls and reaches the largest batch of all: arch, lr, suddenness."""
+    means = runs.groupby(list(CELL))["accuracy"].mean().reset_index("batch_size")
+    rows = [
+        (*curve, suddenness(cells["batch_size"].tolist(), cells["accuracy"].tolist()))
+        for curve, cells in means.groupby(list(CURVE))
+        if cells["batch_size"].max() == runs["batch_size"].max()
+    ]
+    return pd.DataFrame(rows, columns=[*CURVE, "suddenness"]).dropna(ignore_index=True)
 
-    Left out are curves that end before the largest batch of all, whose loss at the last size may be none, or whose
-    optimum leaves less than two doublings.
+
+def ranges(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return how far the networks lie apart: the range of their accuracies, a row per batch size, a column per rate.
+
+    Compared are all networks, at the rates and batch sizes that all of them have.
     """
-    optima = preferred(runs).set_index(list(CURVE))
-    rows = []
-    for values, curve, draws in _curves(runs):
-        sizes = curve["batch_size"].tolist()
-        found, steepest = _steepest(sizes, curve["accuracy"].tolist())
-        optimum = optima.loc[tuple(values[name] for name in CURVE)]
-        if optimum["falls"] and np.isfinite(found) and sizes[-1] == runs["batch_size"].max():
-            drawn = np.array([suddenness(sizes, draw) for draw in draws])
-            low, high = summary.interval(drawn, found)
-            row = {"suddenness": found, "low": max(low, 0.0), "high": min(high, 1.0)}
-            row |= {name: optimum[name] for name in ("fall", "batch_size", "dropped")}
-            rows.append({**values, **row, "steepest": steepest, "draws": drawn})
-    columns = [*CURVE, "suddenness", "low", "high", "fall", "batch_size", "dropped", "steepest", "draws"]
-    return pd.DataFrame(rows, columns=columns)
+    means = runs.pivot_table(index=["lr", "batch_size"], columns="arch", values="accuracy", aggfunc="mean").dropna()
+    if means.shape[1] < 2:
+        return pd.DataFrame()
+    apart = (means.max(axis=1) - means.min(axis=1)).rename("range").reset_index()
+    return apart.pivot_table(index="batch_size", columns="lr", values="range").dropna()
 
 
-# -- how far the curves of several networks lie apart ------------------------------------------------------------------
+def depth_by_rate(runs: pd.DataFrame, **networks: Sequence[str]) -> pd.DataFrame:
+    """Return, by rate, how far the networks lie apart in points, and the mean suddenness of each kind of network."""
+    apart = 100 * ranges(runs).mean().rename("range over depths (points)")
+    fall = falls(runs)
+    kinds = {
+        f"suddenness, {kind} networks": fall[fall["arch"].isin(names)].groupby("lr")["suddenness"].mean()
+        for kind, names in networks.items()
+    }
+    return pd.concat([apart, pd.DataFrame(kinds)], axis=1, join="inner").rename_axis("learning rate").reset_index()
 
 
-def spread(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return, by rate, how far the networks' curves lie apart: the range of their accuracies, mean over batch sizes.
-
-    Compared are the same networks and batch sizes at every rate: the largest set of networks that at least two rates
-    share, and the sizes that all of these curves have. ``growth`` is the difference to the lowest rate.
-    """
-    cells, draws = summary.bootstrapped(runs, CELL)
-    networks, rates = _shared(cells)
-    columns = ["lr", "spread", "low", "high", "growth", "growth_low", "growth_high", "networks", "batch_sizes"]
-    curves = cells[cells["arch"].isin(networks) & cells["lr"].isin(rates)]
-    complete = curves.groupby("batch_size")["accuracy"].transform("size") == len(networks) * len(rates)
-    curves = curves[complete]
-    sizes = sorted(curves["batch_size"].unique())
-    if not sizes:
-        return pd.DataFrame(columns=columns)
-    # Cells are sorted by network, rate and size, and complete: their positions are an array of that shape.
-    positions = curves.index.to_numpy().reshape(len(networks), len(rates), len(sizes))
-    ranges = np.ptp(cells["accuracy"].to_numpy()[positions], axis=0).mean(axis=-1)
-    drawn = np.ptp(draws[:, positions], axis=1).mean(axis=-1)
-    rows = []
-    for place, rate in enumerate(rates):
-        grown = float(ranges[place] - ranges[0])
-        low, high = summary.interval(drawn[:, place], ranges[place])
-        growth_low, growth_high = summary.interval(drawn[:, place] - drawn[:, 0], grown)
-        numbers = [rate, float(ranges[place]), low, high, grown, growth_low, growth_high, networks, sizes]
-        rows.append(dict(zip(columns, numbers, strict=True)))
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _shared(cells: pd.DataFrame) -> tuple[list[str], list[float]]:
-    """Return the largest set of two networks or more that several rates have, and those rates."""
-    there = {float(rate): frozenset(cells.loc[cells["lr"] == rate, "arch"]) for rate in cells["lr"].unique()}
-    shared = {there[one] & there[other] for one, other in combinations(there, 2)}
-    networks = max(shared, key=lambda names: (len(names), sorted(names)), default=frozenset())
-    if len(networks) < 2:
-        return [], []
-    return by_depth(networks), sorted(rate for rate, names in there.items() if networks <= names)
-
-
-# -- what batch norm does ----------------------------------------------------------------------------------------------
-
-SHARED, WHOLE = "shares of one batch", "whole batches"
+# Batch norm
 
 
 def share_cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy by examples under one batch-norm statistic, for shares of one batch and for whole small batches.
 
-    The first are of one batch size that was run with many shares: the gradient's batch stays. If there are several, it
-    is the one that leaves the smallest rest of the data, since a rest is dealt to the same workers in smaller shares.
-    The second are the curve's own small batches at the same rate: the gradient's batch shrinks too. ``change`` says
-    which.
+    The first are of one batch size that was run with many numbers of workers: the gradient's batch stays. The second
+    are the curve's own small batches at the same rate: the gradient's batch shrinks too. ``change`` says which.
     """
-    frame = summary.final_accuracy(ds)
+    frame, one = final_accuracy(ds), _in_shares(ds)
     columns = ["change", *CELL, "share"]
-    split = _in_shares(ds).assign(change=SHARED)
-    if split.empty:
-        return summary.over_seeds(split.assign(share=[]), columns)
-    one = split.sort_values(["rest", "batch_size"], kind="stable").iloc[0]
-    split = split[(split[list(CELL)] == one[list(CELL)]).all(axis=1)]
-    small = (frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"]) & (frame["bn_workers"] == 1)
-    whole = frame[small & (frame["batch_size"] <= one["batch_size"])].assign(change=WHOLE)
+    if one is None:
+        return over_seeds(frame[:0].assign(change="", share=0), columns)
+    curve = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
+    split = curve[curve["batch_size"] == one["batch_size"]].assign(change=SHARED)
+    whole = curve[(curve["bn_workers"] == 1) & (curve["batch_size"] <= one["batch_size"])].assign(change=WHOLE)
     both = pd.concat([split, whole], ignore_index=True)
-    return summary.bootstrapped(both.assign(share=both["batch_size"] // both["bn_workers"]), columns)[0]
+    return bootstrapped(both.assign(share=both["batch_size"] // both["bn_workers"]), columns)[0]
 
 
-def dealt_rests(ds: xr.Dataset) -> pd.DataFrame:
-    """Return accuracy by workers where the epoch's last batch is a rest, and how few examples of it a worker gets."""
-    split = _in_shares(ds)
-    split = split[split["rest"] > 0]
-    columns = [*CELL, "bn_workers", "rest", "least"]
-    split = split.assign(least=split["rest"] // split["bn_workers"].clip(upper=split["rest"]))
-    return summary.over_seeds(split, columns) if split.empty else summary.bootstrapped(split, columns)[0]
+def _in_shares(ds: xr.Dataset) -> pd.Series | None:
+    """Return a run of the cell that was run with the most numbers of workers in mind, None where there is none.
 
-
-def dealt_in_words(rests: pd.DataFrame, shares: pd.DataFrame) -> str:
-    """Say what `dealt_rests` shows: how accuracy goes with the fewest examples that a worker gets of the last batch.
-
-    And which runs diverged, of these and of `share_cells`: with too few examples they do, rest or not.
+    Of several it is one whose batch leaves the smallest partial batch, as that is shared by the same workers.
     """
-    if rests.empty:
-        return "No batch that leaves a rest was run in shares."
-    one = rests.iloc[0]
-    cells = [
-        (f"{row['bn_workers']} workers, {row['least']} each or more: " if row["bn_workers"] > 1 else "1 worker: ")
-        + f"{row['accuracy']:.1%}{drops.in_brackets(row['late_drops'], row['n'])}"
-        for row in rests[rests["diverged"] == 0].to_dict("records")
-    ]
-    told = (
-        f"At batch {one.batch_size:,} the last batch of an epoch is a rest of {one.rest:,} images, which the same "
-        f"workers share, and accuracy goes with that one batch ({'; '.join(cells)})."
-    )
-    both = pd.concat([rests.assign(share=rests["batch_size"] // rests["bn_workers"]), shares], ignore_index=True)
-    diverged = [
-        f"{row['diverged']} of {row['n']} runs with batch {row['batch_size']:,}, "
-        f"{row['share']} {'example' if row['share'] == 1 else 'examples'} to a statistic"
-        for row in both[both["diverged"] > 0].to_dict("records")
-    ]
-    return f"{told} Diverged have {'; '.join(diverged)}." if diverged else told
-
-
-def _in_shares(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the runs of cells that were run with more than two numbers of workers, and the rest their batch leaves."""
-    frame = summary.final_accuracy(ds)
-    frame = frame.assign(rest=frame["training_examples"] % frame["batch_size"])
-    return frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") > 2]
+    frame = final_accuracy(ds)
+    split = frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") > 2]
+    partial = (split["training_examples"] % split["batch_size"]).rename("partial")
+    ordered = split.assign(partial=partial).sort_values(["partial", "batch_size"], kind="stable")
+    return None if ordered.empty else ordered.iloc[0]
 
 
 def separated(ds: xr.Dataset) -> pd.DataFrame:
@@ -289,35 +237,29 @@ def separated(ds: xr.Dataset) -> pd.DataFrame:
     From the batch that was run in shares to a small batch ``batch_size``, ``total`` is the change of accuracy. Taking
     only the statistics over that few examples changes it by ``statistics``; ``gradient`` is the rest, the change
     between two runs whose statistics see equally few examples and whose gradients do not. ``difference`` is the first
-    part less the second.
+    part less the second; ``n`` the fewest seeds of the three cells.
     """
-    frame = summary.final_accuracy(ds)
-    found = share_cells(ds)
     parts = ("total", "statistics", "gradient", "difference")
     columns = ["arch", "lr", "from_size", "batch_size", *(f"{p}{end}" for p in parts for end in ("", "_low", "_high"))]
-    if found.empty:
-        return pd.DataFrame(columns=columns)
-    one = found[found["change"] == SHARED].iloc[0]
+    frame, one = final_accuracy(ds), _in_shares(ds)
+    if one is None:
+        return pd.DataFrame(columns=[*columns, "n"])
     same = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
     # Other batches in shares are not compared: runs of theirs that diverged say nothing of the spread between seeds.
     same = same[(same["bn_workers"] == 1) | (same["batch_size"] == one["batch_size"])]
-    by = ["batch_size", "bn_workers"]
-    cells, draws = summary.bootstrapped(same, by)
-    pairs = zip(cells["batch_size"].tolist(), cells["bn_workers"].tolist(), strict=True)
-    place = {pair: position for position, pair in enumerate(pairs)}
-    means = cells["accuracy"].to_numpy()
-    whole, rows = (int(one["batch_size"]), 1), []
-    for size, workers in sorted(place):
-        shares = (whole[0], whole[0] // size)
-        if workers != 1 or size >= whole[0] or whole[0] % size or whole not in place or shares not in place:
+    cells, draws = bootstrapped(same, ["batch_size", "bn_workers"])
+    place = {(row.batch_size, row.bn_workers): row.Index for row in cells.itertuples()}
+    size, rows = int(one["batch_size"]), []
+    for small in sorted(small for small, workers in place if workers == 1 and small < size and size % small == 0):
+        compared = [(small, 1), (size, size // small), (size, 1)]
+        if not set(compared) <= set(place):
             continue
-        row = {"arch": one["arch"], "lr": one["lr"], "from_size": whole[0], "batch_size": size}
-        at = [place[cell] for cell in ((size, 1), shares, whole)]
-        for part, change, drawn in zip(parts, _changes(*means[at]), _changes(*draws.T[at]), strict=True):
-            row[part] = float(change)
-            row[f"{part}_low"], row[f"{part}_high"] = summary.interval(drawn)
-        rows.append(row)
-    return pd.DataFrame(rows, columns=columns)
+        at = [place[cell] for cell in compared]
+        row = [one["arch"], one["lr"], size, small]
+        changes = zip(_changes(*cells["accuracy"].to_numpy()[at]), _changes(*draws.T[at]), strict=True)
+        row += [number for change, drawn in changes for number in (float(change), *quantiles(drawn))]
+        rows.append([*row, int(cells["n"].to_numpy()[at].min())])
+    return pd.DataFrame(rows, columns=[*columns, "n"])
 
 
 def _changes(small: np.ndarray, shared: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -325,65 +267,32 @@ def _changes(small: np.ndarray, shared: np.ndarray, whole: np.ndarray) -> tuple[
     return small - whole, statistics, gradient, statistics - gradient
 
 
-def worker_cells(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the cells that were run both with one worker's statistics and with eight workers', one curve of them.
+# The last partial batch
 
-    The curve is the network and rate with the most batch sizes of that kind.
+
+def even_division(study: xr.Dataset, even: xr.Dataset) -> pd.DataFrame:
+    """Return what an even division changes: ``study`` has the curves, ``even`` like cells that divide the data evenly.
+
+    ``batch_size`` is the curve's, ``partial`` the images in its last batch, ``even_size`` the other's; ``effect`` is
+    the change of accuracy from the first to the second, with its bootstrap interval; ``n`` the fewer seeds of the two.
     """
-    cells = all_worker_cells(ds)
-    if cells.empty:
-        return cells
-    sizes = cells.groupby(list(CURVE))["batch_size"].transform("nunique")
-    one = cells.iloc[int(sizes.to_numpy().argmax())]
-    return cells[(cells["arch"] == one["arch"]) & (cells["lr"] == one["lr"])].reset_index(drop=True)
-
-
-def seams_in_words(ds: xr.Dataset) -> str:
-    """Say what eight workers' statistics change with networks other than that of `worker_cells`."""
-    cells, drawn = all_worker_cells(ds), worker_cells(ds)
-    others = cells[cells["effect"].notna() & ~cells["arch"].isin(drawn["arch"])]
-    if others.empty:
-        return "With deeper networks this was not run."
-    listed = "; ".join(
-        f"{row['arch']} at batch {row['batch_size']:,}, {row['batch_size'] // WORKERS} examples to a worker: "
-        f"{summary.points(row, 'effect')}{drops.in_brackets(row['dropped'], row['compared'])}"
-        for row in others.to_dict("records")
+    runs = pd.concat([curve_runs(study).assign(even=False), final_accuracy(even).assign(even=True)], ignore_index=True)
+    runs["partial"] = runs["training_examples"] % runs["batch_size"]
+    cells, draws = bootstrapped(runs, [*CELL, "partial", "even"])
+    numbered = cells.assign(place=cells.index)
+    curves, others = numbered[~numbered["even"]], numbered[numbered["even"]]
+    pairs = curves.merge(others, on=list(CURVE), suffixes=("", "_even"))
+    pairs = pairs.assign(apart=(pairs["batch_size"] / pairs["batch_size_even"] - 1).abs())
+    pairs = pairs[pairs["apart"] <= ALIKE].sort_values("apart", kind="stable")
+    pairs = pairs.drop_duplicates([*CURVE, "batch_size_even"]).sort_values(list(CELL), ignore_index=True)
+    change = draws[:, pairs["place_even"]] - draws[:, pairs["place"]]
+    bounds = [quantiles(drawn) for drawn in change.T]
+    found = pairs[[*CELL, "partial", "accuracy"]].assign(
+        even_size=pairs["batch_size_even"],
+        even_accuracy=pairs["accuracy_even"],
+        effect=pairs["accuracy_even"] - pairs["accuracy"],
+        effect_low=[low for low, _ in bounds],
+        effect_high=[high for _, high in bounds],
+        n=np.minimum(pairs["n"], pairs["n_even"]),
     )
-    seeds = f"{others['n'].min()} to {others['n'].max()} seeds" if others["n"].max() > 1 else "one seed"
-    return (
-        f"With deeper networks, at rate {others['lr'].iloc[0]:g} and of {seeds}, eight workers' statistics change it "
-        f"so: {listed}."
-    )
-
-
-def all_worker_cells(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the cells of every curve that were run both with one worker's statistics and with eight workers'.
-
-    ``effect`` is what eight workers' statistics change, with its bootstrap interval, on the rows of the eight, and
-    ``dropped`` of the ``compared`` runs of both dropped late.
-    """
-    frame = summary.final_accuracy(ds)
-    frame = frame[frame["bn_workers"].isin((1, WORKERS))]
-    frame = frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") == 2]
-    by = [*CELL, "bn_workers"]
-    if frame.empty:
-        return summary.over_seeds(frame, by).assign(effect=[], effect_low=[], effect_high=[], dropped=[], compared=[])
-    cells, draws = summary.bootstrapped(frame, by)
-    # One worker, then eight, of each batch size.
-    means = cells["accuracy"].to_numpy()
-    bounds = [summary.interval(drawn) for drawn in (draws[:, 1::2] - draws[:, ::2]).T]
-    effects = np.full((len(cells), 3), np.nan)
-    effects[1::2] = np.column_stack([means[1::2] - means[::2], bounds])
-    both = cells.groupby(list(CELL))[["late_drops", "n"]].transform("sum")
-    return cells.join(pd.DataFrame(effects, columns=["effect", "effect_low", "effect_high"])).assign(
-        dropped=both["late_drops"], compared=both["n"]
-    )
-
-
-def _curves(runs: pd.DataFrame) -> list[tuple[dict, pd.DataFrame, np.ndarray]]:
-    """Return every curve: what it is of, its cells by batch size, and its draws."""
-    cells, draws = summary.bootstrapped(runs, CELL)
-    return [
-        (dict(zip(CURVE, values, strict=True)), curve, draws[:, curve.index.to_numpy()])
-        for values, curve in cells.groupby(list(CURVE), sort=True)
-    ]
+    return found
