@@ -23,14 +23,14 @@ class _Scaling:
     same: Mapping[str, Any]
     steps: Mapping[str, int]  # of each network, so that a measurement of any takes some seconds
     alone_steps: Mapping[str, int]  # of one rank without a library, before and again after
-    linked_steps: int
-    linked_repeats: int
+    links_steps: int
+    links_repeats: int
     tuned_repeats: int
     one_rank_repeats: int  # of one rank under a library, which says what that costs without anybody to talk to
     fusion_thresholds_mb: tuple[float, ...]
     cycle_times_ms: tuple[float, ...]
     buckets_mb: tuple[float, ...]
-    linked_archs: tuple[str, ...]
+    links_archs: tuple[str, ...]
     hosts: tuple[int, ...]
     links_mbit: tuple[float, ...]
 
@@ -49,14 +49,14 @@ _SCALING = {
         # Steps of one launch differ by a tenth (VGG-11: by 3%), launches by as much and more: few steps do.
         steps={"smallnet-8": 30, "resnet18": 10, "resnet50": 6, "vgg11": 3},
         alone_steps={"smallnet-8": 15, "resnet18": 4, "resnet50": 2, "vgg11": 1},
-        linked_steps=4,
-        linked_repeats=2,
+        links_steps=4,
+        links_repeats=2,
         tuned_repeats=3,
         one_rank_repeats=3,
         fusion_thresholds_mb=(1.0, 128.0),
         cycle_times_ms=(1.0, 5.0, 25.0),
         buckets_mb=(1.0, 25.0, 100.0),
-        linked_archs=("resnet18", "vgg11"),
+        links_archs=("resnet18", "vgg11"),
         hosts=(2, 4, 8),
         links_mbit=(100.0, 1000.0, 10_000.0, math.inf),
     ),
@@ -70,14 +70,14 @@ _SCALING = {
         same={"warmup_steps": 2, "data": "digits"},
         steps={"smallnet-8": 8},
         alone_steps={"smallnet-8": 8},
-        linked_steps=8,
-        linked_repeats=1,
+        links_steps=8,
+        links_repeats=1,
         tuned_repeats=1,
         one_rank_repeats=1,
         fusion_thresholds_mb=(128.0,),
         cycle_times_ms=(1.0, 25.0),
         buckets_mb=(25.0,),
-        linked_archs=("smallnet-8",),
+        links_archs=("smallnet-8",),
         hosts=(2,),
         links_mbit=(20.0, math.inf),
     ),
@@ -97,8 +97,9 @@ def ddp_vs_horovod(
     ranks: Sequence[int] | None = None,
     repeats: int | None = None,
     steps: int | None = None,
+    libraries: Sequence[str] = LIBRARIES,
 ) -> list[ScalingConfig]:
-    """Throughput of training under both libraries by number of ranks, repeated.
+    """Throughput of training under both libraries, or those that are named, by number of ranks, repeated.
 
     A repetition is made whole before the next, so that runs that are compared lie close in time. Each is compared with
     one rank that trains without a library, measured by the same processes. Where weak and strong scaling meet, as many
@@ -122,33 +123,35 @@ def ddp_vs_horovod(
         counts = [count for count in every if count > 1 or repeat < (repeats or grid.one_rank_repeats)]
         again = {**grid.same, "experiment": "ddp-vs-horovod", "repeat": repeat, "pinned": True}
         for arch in (archs or grid.archs) if part in ("weak", "all") else ():
-            for library in LIBRARIES:
+            for library in libraries:
                 made += weak(counts, _BATCH_PER_RANK, library=library, **long(arch), **again)
         for arch in (archs or grid.strong_archs) if part in ("strong", "all") else ():
-            for library in LIBRARIES:
+            for library in libraries:
                 runs = strong(counts, _STRONG_BATCH, library=library, **long(arch), **again)
                 made += [
                     replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs
                 ]
         if part in ("tuning", "all") and repeat < (repeats or grid.tuned_repeats):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
-            for settings in _tuned(grid):
+            for settings in (one for one in _tuned(grid) if one["library"] in libraries):
                 made += weak([min(grid.tuned_ranks, every[-1])], _BATCH_PER_RANK, **settings, **long(arch), **again)
-        if part == LINKS and repeat < (repeats or grid.linked_repeats):
+        if part == LINKS and repeat < (repeats or grid.links_repeats):
             hosts = [count for count in ranks or grid.hosts if count > 1]
-            for arch in archs or grid.linked_archs:
-                for library in LIBRARIES:
+            for arch in archs or grid.links_archs:
+                for library in libraries:
                     made += weak([1], _BATCH_PER_RANK, library=library, **long(arch), **again)
-                made += _linked(hosts, grid.links_mbit, **long(arch, grid.linked_steps), **again)
+                made += _over_links(libraries, hosts, grid.links_mbit, **long(arch, grid.links_steps), **again)
     return list({run.key: run for run in made}.values())
 
 
-def _linked(hosts: Sequence[int], links_mbit: Sequence[float], arch: str, **same: Any) -> Iterator[ScalingConfig]:
+def _over_links(
+    libraries: Sequence[str], hosts: Sequence[int], links_mbit: Sequence[float], arch: str, **same: Any
+) -> Iterator[ScalingConfig]:
     """Yield a rank on each of several hosts at every rate, libraries that are compared in turn."""
     rates = [rate for rate in links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
     for count in hosts:
         for rate in rates:
-            for library in LIBRARIES:
+            for library in libraries:
                 yield from weak(
                     [count], _BATCH_PER_RANK, arch=arch, library=library, hosts=count, link_mbit=rate, **same
                 )
@@ -165,9 +168,14 @@ def _tuned(grid: _Scaling) -> list[dict[str, Any]]:
 
 
 def step_timeline(
-    scale: str, *, archs: Sequence[str] | None = None, ranks: Sequence[int] | None = None, repeats: int | None = None
+    scale: str,
+    *,
+    archs: Sequence[str] | None = None,
+    ranks: Sequence[int] | None = None,
+    repeats: int | None = None,
+    libraries: Sequence[str] = LIBRARIES,
 ) -> list[ScalingConfig]:
-    """A few traced steps of one network on a few ranks under both libraries, repeated.
+    """A few traced steps of one network on a few ranks under both libraries, or those that are named, repeated.
 
     DDP's buckets are small enough that a step has several of them even where the network is small.
     """
@@ -182,5 +190,5 @@ def step_timeline(
         for repeat in range(repeats or times)
         for arch in archs or (arch_of,)
         for count in ranks or (ranks_of,)
-        for library in LIBRARIES
+        for library in libraries
     ]  # fmt: skip

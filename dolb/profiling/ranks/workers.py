@@ -31,7 +31,7 @@ import torch
 import xarray as xr
 
 from dolb import results
-from dolb.profiling.config import ScalingConfig
+from dolb.profiling.config import LIBRARIES, ScalingConfig
 from dolb.profiling.ranks import cores, links, supervise
 from dolb.profiling.ranks.worker import ALONE, GO, alone_name
 
@@ -90,6 +90,15 @@ def require_horovod(device_kind: str = "cpu") -> None:
     if device_kind == "cuda" and not importlib.import_module("horovod.torch").nccl_built():  # its metadata do not tell
         how = "`HOROVOD_GPU_OPERATIONS=NCCL make horovod` builds it with NCCL (needs the CUDA toolkit)"
         raise WorkerError(f"Horovod was built without NCCL, which device_kind 'cuda' needs; {how}")
+
+
+def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
+    """Return the libraries that ranks can be measured under here: DDP comes with torch, Horovod has to be built."""
+    try:
+        require_horovod(device_kind)
+    except WorkerError:
+        return tuple(name for name in LIBRARIES if name != "horovod")
+    return LIBRARIES
 
 
 def measure(
