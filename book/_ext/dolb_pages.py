@@ -3,6 +3,7 @@
 It is an extension, not a step of `dolb book`, so that plain `jupyter-book build .` gives the same pages.
 """
 
+import hashlib
 import html
 import json
 from pathlib import Path
@@ -14,6 +15,18 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 BUNDLE = "vega-bundle.js"
+# An SVG follows the theme by itself; what a canvas shows has to be drawn again.
+REDRAW = """
+(function () {
+  var views = [], embed = window.vegaEmbed;
+  window.vegaEmbed = Object.assign(function () {
+    return embed.apply(this, arguments).then(function (done) { views.push(done.view); return done; });
+  }, embed);
+  new MutationObserver(function () {
+    views.forEach(function (view) { if (view.container().querySelector("canvas")) view.resize().runAsync(); });
+  }).observe(document.documentElement, {attributes: true, attributeFilter: ["data-theme"]});
+})();
+"""
 
 
 def write_bundle(folder: Path) -> Path:
@@ -23,7 +36,8 @@ def write_bundle(folder: Path) -> Path:
         "vegalite_version": altair.VEGALITE_VERSION,
         "vegaembed_version": altair.VEGAEMBED_VERSION,
     }
-    key = f"altair-{altair.__version__}-vl-convert-{vl_convert.__version__}"
+    script = hashlib.sha256(REDRAW.encode()).hexdigest()[:8]
+    key = f"altair-{altair.__version__}-vl-convert-{vl_convert.__version__}-{script}"
     path = folder / key / BUNDLE
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +45,7 @@ def write_bundle(folder: Path) -> Path:
         # Bare, the bundle's top-level names collide with the theme's scripts. VEGA_DEBUG tells altair's loader which
         # versions are on the page, so that it fetches none.
         script = f"(function(){{{vl_convert.javascript_bundle(vl_version=vegalite)}\n}})();\n"
-        script += f"window.VEGA_DEBUG={json.dumps(loaded)};\n"
+        script += f"window.VEGA_DEBUG={json.dumps(loaded)};{REDRAW}"
         partial = path.with_suffix(".partial")
         partial.write_text(script, encoding="utf-8")
         partial.replace(path)
@@ -43,10 +57,12 @@ def add_bundle_folder(app: Sphinx) -> None:
     app.config.html_static_path.append(str(write_bundle(Path(app.srcdir) / "_build" / "vega")))
 
 
-def add_bundle_to_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Load the bundle (almost a megabyte) on the pages that have a chart, and on no other."""
+def add_scripts_to_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Load the bundle (almost a megabyte) on the pages that have a chart, the filter on that of verdicts."""
     if "VEGA_DEBUG" in context.get("body", ""):
         app.add_js_file(BUNDLE)
+    if "dolb-verdicts" in context.get("body", ""):
+        app.add_js_file("verdicts.js")
 
 
 def say_what_was_built(app: Sphinx, config: Config) -> None:
@@ -57,7 +73,8 @@ def say_what_was_built(app: Sphinx, config: Config) -> None:
         footer = f"dolb {info['version']}, commit {info['commit']}, scale <code>{info['scale']}</code>"
         if info["scale"] != "published":
             config.html_theme_options["announcement"] = (
-                f"This copy was run at the scale <strong>{info['scale']}</strong>; the published numbers differ."
+                f"The figures of this copy were run at the scale <strong>{info['scale']}</strong>. "
+                "The sentences are about the published runs."
             )
     else:
         footer = "Built without running the notebooks; <code>make book</code> runs them."
@@ -68,5 +85,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension to the build."""
     app.connect("config-inited", say_what_was_built)
     app.connect("builder-inited", add_bundle_folder)
-    app.connect("html-page-context", add_bundle_to_page)
+    app.connect("html-page-context", add_scripts_to_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

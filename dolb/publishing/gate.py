@@ -62,13 +62,22 @@ def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> dict[str,
     return defaults
 
 
-def check_notebook(path: Path, expected_source: Path | None = None) -> None:
+def check_notebook(path: Path, expected_source: Path | None = None, inputs: str | None = None) -> None:
     """Raise GateError unless every code cell ran once, in order, to its end, without an error.
 
     Only outputs, execution counts and the kernel's own replies are believed: papermill's metadata can say "completed"
-    after a crash. With `expected_source`, the cells must also be those of that notebook (injected parameters aside).
+    after a crash. With `expected_source`, the cells must also be those of that notebook (injected parameters aside);
+    with `inputs`, it must have been made from what has that digest: the code, the results, the installed packages.
     """
     notebook = _load(path)
+    _check_execution(path, notebook)
+    if expected_source is not None:
+        _check_source(path, notebook, expected_source)
+    if inputs is not None and notebook.metadata.get("dolb", {}).get("inputs") != inputs:
+        raise GateError(f"{path} is stale: it ran with other code, results, parameters or packages than there are now")
+
+
+def _check_execution(path: Path, notebook: nbformat.NotebookNode) -> None:
     cells = list(_numbered_code_cells(notebook))
     for where, cell in cells:
         for output in cell.outputs:
@@ -86,11 +95,9 @@ def check_notebook(path: Path, expected_source: Path | None = None) -> None:
         if cell.execution_count != expected:
             raise GateError(f"{path}: {where} has execution count {cell.execution_count}; {expected} is accepted, "
                             "as cells must run once, from top to bottom, in a fresh kernel")  # fmt: skip
-    if expected_source is not None:
-        _check_inputs(path, notebook, expected_source)
 
 
-def _check_inputs(path: Path, notebook: nbformat.NotebookNode, expected_source: Path) -> None:
+def _check_source(path: Path, notebook: nbformat.NotebookNode, expected_source: Path) -> None:
     ran = [cell for cell in notebook.cells if INJECTED not in _tags(cell)]
     written = [cell for cell in _load(expected_source).cells if INJECTED not in _tags(cell)]
     for index, (old, new) in enumerate(zip(ran, written, strict=False), start=1):

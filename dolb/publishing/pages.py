@@ -1,111 +1,150 @@
-"""Pages of the book that are made from data: the verdicts and the schema of results."""
+"""Parts of the book that are made from data: the table of verdicts, the scoreboard, the schema of results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from dolb import claims, results
-from dolb import findings as summary
 from dolb.claims import OUTCOMES, Verdict
+from dolb.publishing import panels
 
 NOTICE = "<!-- Made by `make pages` from the claims and the results; edits here are lost. -->"
 
-_MEANINGS = {
-    "replicated": "our runs show what the document reports",
-    "not replicated": "our runs show something else",
-    "mixed": "our runs show it in part, or under some settings only, or cannot tell",
-    "not testable here": "it needs what we do not have, and the reason says what",
-    "not yet measured": "not run yet, or not in full, and nothing that was run settles it",
-}
-
 
 def made(root: Path) -> dict[Path, str]:
-    """Return the text of every page that is made from the claims and results of a checkout, by its path."""
-    sources, every_claim = claims.load(root / "book" / "claims.yml")
+    """Return the text of every part of the book that is made from the claims and results of a checkout, by its path."""
+    every_claim = claims.load(root / "book" / "claims.yml")
     published = {path.stem: results.load(path) for path in sorted((root / "results").glob("*.nc"))}
-    notebooks = {path.stem[3:]: f"../notebooks/{path.name}" for path in (root / "notebooks").glob("[0-9][0-9]-*.ipynb")}
     judged = claims.judge(every_claim, published)
+    names = cited((root / "book" / "references.bib").read_text(encoding="utf-8"))
+    notebooks = {path.stem[3:]: path.stem for path in (root / "notebooks").glob("[0-9][0-9]-*.ipynb")}
     return {
-        root / "book" / "verdicts.md": verdicts(sources, judged, notebooks),
+        root / "book" / "_generated" / "verdicts.md": verdicts(judged, names, notebooks),
+        root / "book" / "_generated" / "choices.md": choices(judged, names),
+        root / "book" / "_generated" / "scoreboard.md": scoreboard(judged, names),
         root / "book" / "schema.md": schema(),
     }
 
 
-def verdicts(
-    sources: Mapping[str, Mapping[str, Any]], judged: Mapping[str, Verdict], notebooks: Mapping[str, str]
-) -> str:
-    """Return the page that lists every claim with what was reported, what we found, and the verdict.
+def cited(bibliography: str) -> dict[str, str]:
+    """Return the documents of a BibTeX file as a reader names them, by key."""
+    entries = re.findall(r"@\w+\{(\w+),.*?author\s*=\s*\{(.*?)\},.*?year\s*=\s*\{(\d+)\}", bibliography, re.DOTALL)
+    families = {key: [name.split(",")[0] for name in authors.split(" and ")] for key, authors, _ in entries}
+    return {
+        key: (f"{family[0]} et al." if len(family) > 2 else " and ".join(family)) + f" {year}"
+        for (key, _, year), family in zip(entries, families.values(), strict=True)
+    }
 
-    ``notebooks`` gives the path of an experiment's notebook, relative to the page.
+
+def scoreboard(judged: Mapping[str, Verdict], names: Mapping[str, str]) -> str:
+    """Return a square for each claim, by document and verdict, each a link to its row."""
+    rows = []
+    for source in dict.fromkeys(verdict.claim.source for verdict in judged.values()):
+        own = sorted(
+            ((name, one) for name, one in judged.items() if one.claim.source == source),
+            key=lambda pair: OUTCOMES.index(pair[1].outcome),
+        )
+        squares = "".join(
+            f'<a class="dolb-{one.outcome.replace(" ", "-")}" href="verdicts.html#{name}" '
+            f'title="{html.escape(f"{name}: {one.claim.statement} ({one.outcome})")}">{name}</a>'
+            for name, one in own
+        )
+        rows.append(f'<div><p>{html.escape(names[source])}</p><p class="dolb-squares">{squares}</p></div>')
+    counts = pd.Series([one.outcome for one in judged.values()]).value_counts()
+    legend = " ".join(
+        f"<span>{counts[outcome]} {panels.chip(outcome)}</span>" for outcome in OUTCOMES if outcome in counts
+    )
+    return "\n".join(
+        [NOTICE, "", '<div class="dolb-scoreboard">', *rows, f'<p class="dolb-legend">{legend}</p>', "</div>", ""]
+    )
+
+
+def verdicts(judged: Mapping[str, Verdict], names: Mapping[str, str], notebooks: Mapping[str, str]) -> str:
+    """Return the table of every claim with what is reported, what we found and the verdict, and a form to filter it.
+
+    ``names`` are those of the documents, ``notebooks`` those of the experiments' pages.
     """
-    counts = {outcome: sum(verdict.outcome == outcome for verdict in judged.values()) for outcome in OUTCOMES}
-    lines = [
-        "# Verdicts",
-        NOTICE,
-        "Every claim of the five documents, what it reports, what our runs show, and a verdict.",
-        "",
-        "| verdict | meaning | claims |",
-        "|---|---|---|",
-        *(f"| {_badge(outcome)} | {_MEANINGS[outcome]} | {counts[outcome]} |" for outcome in OUTCOMES),
-        "",
-        "How a verdict follows from the runs is code, in `dolb/claims`; this page is computed from the published "
-        f"results and holds no number that was typed. Intervals are {summary.CONFIDENCE:.0%}. An accuracy is the "
-        f"mean over the last {summary.LAST_EPOCHS} epochs of a run.",
-        "",
+    effects = claims.table(judged)
+    rows = [_row(one, effects[effects["claim"] == name], names, notebooks) for name, one in judged.items()]
+    sources = {one.claim.source: names[one.claim.source] for one in judged.values()}
+    form = [
+        _choice("document", "every document", sources),
+        _choice("verdict", "every verdict", {outcome: outcome for outcome in OUTCOMES}),
+        '<input type="search" name="text" placeholder="text" aria-label="text">',
+        "<output></output>",
     ]
-    for source, about in sources.items():
-        rows = [verdict for verdict in judged.values() if verdict.claim.source == source]
-        measured = [verdict for verdict in rows if verdict.outcome != "not yet measured"]
-        waiting = [verdict for verdict in rows if verdict.outcome == "not yet measured"]
-        lines += [f"## {about['title']}", "", f"{{cite:t}}`{source}`. {about['models']} on {about['data']}.", ""]
-        for verdict in measured:
-            lines += _measured(verdict, notebooks)
-        if waiting:
-            lines += [f"### {_badge('not yet measured')}", "", "| claim | statement | reported |", "|---|---|---|"]
-            lines += [
-                f"| {v.claim.id}, {v.claim.where} | {_sentence(v.claim.statement)} | {_reported(v.claim.reported)} |"
-                for v in waiting
-            ]
-            lines += ["", *(f"{v.claim.id} waits: {f'{v.ours} {v.reason}'.strip()}\n" for v in waiting if v.reason)]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            NOTICE,
+            "",
+            f'<form class="dolb-filter" hidden>{"".join(form)}</form>',
+            *_table("dolb-verdicts", ("claim", "reported", "ours", "smallest effect", "verdict"), rows),
+            "",
+        ]
+    )
 
 
-def _measured(verdict: Verdict, notebooks: Mapping[str, str]) -> list[str]:
-    claim = verdict.claim
-    return [
-        f"### {claim.id} {_badge(verdict.outcome)}",
-        "",
-        f"Claim ({claim.where})",
-        f": {_sentence(claim.statement)}",
-        "",
-        *(["Reported", f": {_reported(claim.reported)}", ""] if claim.reported else []),
-        "Ours",
-        f": {verdict.ours} See [the experiment]({notebooks[claim.experiment]}).",
-        "",
-        "Why this verdict",
-        f": {verdict.reason}",
-        "",
+def choices(judged: Mapping[str, Verdict], names: Mapping[str, str]) -> str:
+    """Return the table of how each claim's smallest effect was chosen, and when."""
+    rows = []
+    for name, one in judged.items():
+        claim = one.claim
+        effects = [f"{html.escape(effect.measures)}: {_smallest(effect)}" for effect in claim.effects]
+        cells = [
+            f"<strong>{name}</strong>",
+            html.escape(f"{names[claim.source]}, {claim.where}"),
+            "<br>".join([*effects, f"<small>{html.escape(claim.why)}</small>"]),
+            claim.decided,
+        ]
+        rows.append(_cells(cells))
+    table = _table("", ("claim", "where", "smallest effect", "chosen before or after its runs were read"), rows)
+    return "\n".join([NOTICE, "", *table, ""])
+
+
+def _table(kind: str, columns: Sequence[str], rows: Sequence[str]) -> list[str]:
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    start = f'<div class="dolb-table"><table class="dataframe {kind}"><thead><tr>{head}</tr></thead><tbody>'
+    return [start, *rows, "</tbody></table></div>"]
+
+
+def _cells(cells: Iterable[str], attributes: str = "") -> str:
+    return f"<tr{attributes}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _row(one: Verdict, effects: pd.DataFrame, names: Mapping[str, str], notebooks: Mapping[str, str]) -> str:
+    claim = one.claim
+    parts = effects.to_dict("records")
+    page = notebooks.get(claim.experiment)
+    links = [html.escape(names[claim.source])]
+    if page:
+        links.append(f'<a href="../notebooks/{page}.html">the experiment</a>')
+    notes = [claim.caveat, f"not testable here: {claim.not_testable}" if claim.not_testable else ""]
+    cells = [
+        f"<strong>{claim.id}</strong> {html.escape(claim.statement)}<br><small>{', '.join(links)}</small>",
+        html.escape(claim.quoted),
+        "<br>".join(f"{html.escape(part['effect'])}: {panels.ours(part)}" for part in parts if part["n"]),
+        "<br>".join(_smallest(effect) for effect in claim.effects),
+        panels.chip(one.outcome) + "".join(f"<br><small>{html.escape(note)}</small>" for note in notes if note),
     ]
+    return _cells(cells, f' id="{claim.id}" data-document="{claim.source}" data-verdict="{one.outcome}"')
 
 
-def _badge(outcome: str) -> str:
-    return f'<span class="dolb-verdict dolb-{outcome.replace(" ", "-")}">{outcome}</span>'
+def _smallest(effect: claims.Effect) -> str:
+    if effect.no_difference:
+        return {"ratio": f"within {1 / effect.smallest:.2f}× and {effect.smallest:.2f}×"}.get(
+            effect.unit, f"within ±{panels.written(effect.smallest, effect.unit).lstrip('+')}"
+        ) + (" points" if effect.unit == "points" else "")
+    return panels.written(effect.smallest, effect.unit) + (" points" if effect.unit == "points" else "")
 
 
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
-
-
-def _reported(value: Any) -> str:
-    if value is None:
-        return "a trend, no number"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_reported(item)}" for name, item in value.items())
-    if isinstance(value, list):
-        return "; ".join(_reported(item) for item in value)
-    return str(value)
+def _choice(name: str, every: str, options: Mapping[str, str]) -> str:
+    items = "".join(f'<option value="{value}">{html.escape(text)}</option>' for value, text in options.items())
+    return f'<select name="{name}" aria-label="{name}"><option value="">{every}</option>{items}</select>'
 
 
 def schema() -> str:

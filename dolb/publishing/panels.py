@@ -8,7 +8,10 @@ import html
 import itertools
 import json
 import math
-from collections.abc import Mapping
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -23,7 +26,21 @@ from dolb import results
 # Above this many data rows a chart is drawn on a canvas; below, as SVG, whose marks assistive technology can read.
 CANVAS_ROWS = 3000
 MOST_NUMBERS = 5  # in the sentences of a page; figures and tables carry the others
+LEAST_FONT_SIZE = 12  # pixels
 _chart_numbers = itertools.count(1)
+
+# Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too.
+_TEXT, _FAINT = "currentColor", "rgba(128, 128, 128, 0.3)"
+_GUIDE = {"labelColor": _TEXT, "titleColor": _TEXT, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 600}
+CONFIG: dict[str, dict[str, Any]] = {
+    "axis": {**_GUIDE, "domainColor": _TEXT, "tickColor": _TEXT, "gridColor": _FAINT},
+    "legend": {**_GUIDE, "labelLimit": 400, "titleLimit": 400},
+    "header": {**_GUIDE, "labelFontSize": 13},
+    "title": {"color": _TEXT, "subtitleColor": _TEXT, "fontSize": 14, "subtitleFontSize": 12, "anchor": "start"},
+    "text": {"color": _TEXT, "fontSize": 12},
+    "rule": {"color": _TEXT},
+    "view": {"stroke": _FAINT},
+}
 
 
 def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
@@ -32,7 +49,7 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
     In the book the page's own Vega bundle draws it and nothing is fetched; elsewhere altair's loader fetches Vega.
     """
     with alt.data_transformers.disable_max_rows():
-        spec = {**chart.to_dict(), "description": alt_text}
+        spec = _themed({**chart.to_dict(), "description": alt_text})
     rows = sum(len(values) for values in spec.get("datasets", {}).values())
     # The number keeps a chart that is shown twice apart; the digest, charts of two notebooks on one page.
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[:10]
@@ -59,6 +76,28 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
         f"{below}</figure>",
         caption or alt_text,
     )
+
+
+def _themed(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the specification on the page's own ground, in its text's colour, with no letters too small to read."""
+    own = spec.get("config", {})
+    merged = own | {name: {**ours, **own.get(name, {})} for name, ours in CONFIG.items()}
+    return _legible({**spec, "background": None, "config": {**merged, "background": None}})
+
+
+def _legible(part: Any, name: str = "") -> Any:
+    """Return a part of a specification in which black is the text's colour and letters are as large as they must be."""
+    if isinstance(part, dict):
+        # Rows are not to be touched, nor the ends of a scale between whose colours Vega reckons.
+        kept = ("data", "datasets", "scale") if part.get("type") == "quantitative" else ("data", "datasets")
+        return {key: value if key in kept else _legible(value, key) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_legible(item, name) for item in part]
+    if part in ("black", "#000", "#000000"):
+        return _TEXT
+    if name.lower().endswith("fontsize") and isinstance(part, int | float):
+        return max(part, LEAST_FONT_SIZE)
+    return part
 
 
 def table(frame: pd.DataFrame, caption: str = "") -> HTML:
@@ -121,14 +160,14 @@ def written(value: float, unit: str) -> str:
         return "−∞" if value < 0 else "∞"
     if unit == "ratio":
         return f"{value:.2f}×"
-    if unit == "share":
-        return f"{value:+.0%}".replace("-", "−")
-    return f"{value:+.2f}".replace("-", "−")
+    text = f"{value:+.0%}" if unit == "share" else f"{value:+.2f}"
+    # What rounds to nothing has no sign: it would hang on the last bit of a float.
+    return text.replace("-", "−") if re.search("[1-9]", text) else text[1:]
 
 
 def numbers(**values: str) -> None:
     """Give the text of a page its few numbers, each by a name that ``{glue:text}`NAME``` calls."""
-    from myst_nb import glue
+    from myst_nb import glue  # type: ignore[import-untyped]
 
     if len(values) > MOST_NUMBERS:
         raise ValueError(f"{len(values)} numbers for the text; accepted: {MOST_NUMBERS}, as tables carry the others")
@@ -137,35 +176,46 @@ def numbers(**values: str) -> None:
 
 
 def what_was_run(
-    ds: xr.Dataset, slug: str, notebook: str, scale: str, files: Mapping[str, pd.DataFrame], needs: str = ""
+    ds: xr.Dataset,
+    slug: str,
+    notebook: str,
+    scale: str,
+    files: Mapping[str, pd.DataFrame],
+    needs: str = "",
+    again: str = "",
 ) -> HTML:
     """Return a folding panel: what was run, the commands that run and draw it again, and the figures' data as CSV.
 
-    ``files`` are tables by name; ``needs`` says what the run needs besides a GPU, such as 16 cores.
+    ``files`` are tables by name; ``needs`` says what the run needs besides a GPU, such as 16 cores; ``again`` is the
+    command that runs it, where that is no sweep of ``slug``.
     """
-    info = results.provenance_of(ds)
+    info = {"scale": scale, **results.provenance_of(ds)}
     rows = "".join(
-        f'<tr><th scope="row">{html.escape(str(name))}</th><td>{value}</td></tr>' for name, value in _written(info)
+        f'<tr><th scope="row">{html.escape(str(name))}</th><td>{value}</td></tr>'
+        for name, value in [*_written(info), *_uncommitted(ds)]
     )
-    again = f"dolb sweep {slug} --scale {'paper' if scale == 'published' else scale}"
+    again = again or _sweep(ds, slug, scale)
     minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
-    cost = (
-        f" ({max(minutes, 1):,.0f} device minutes{f', {needs}' if needs else ''})"
-        if minutes
-        else f" ({needs})"
-        if needs
-        else ""
-    )
+    cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
     links = ", ".join(
         _link(frame.to_csv(index=False), f"{name}.csv", f"{name}.csv", "text/csv") for name, frame in files.items()
     )
     draw = f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}"
     return _Described(
         '<details class="dolb-provenance"><summary>What was run, and how to run it again</summary>'
-        f"<table>{rows}</table><p>Run it again{cost}:</p>{_command(again)}<p>Draw it again:</p>{_command(draw)}"
-        f"<p>Data of the figures: {links}</p></details>",
+        f'<div class="dolb-table"><table>{rows}</table></div>'
+        f"<p>Run it again{f' ({cost})' if cost else ''}:</p>{_command(again)}<p>Draw it again:</p>{_command(draw)}"
+        + (f"<p>Data of the figures: {links}</p>" if links else "")
+        + "</details>",
         f"{', '.join(f'{name} {value}' for name, value in info.items())}\n{again}\n{draw}",
     )
+
+
+def _sweep(ds: xr.Dataset, slug: str, scale: str) -> str:
+    """Return the command that runs an experiment again."""
+    on_gpu = "concurrent_runs" in ds and ds["device"].astype(str).str.contains("NVIDIA").all()
+    paper = scale in ("published", "paper")
+    return f"dolb sweep {slug} --scale {'paper' if paper else scale}" + (" --device cuda" if paper and on_gpu else "")
 
 
 def _command(text: str) -> str:
@@ -181,10 +231,29 @@ def _written(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in info.items():
         parts = [html.escape(part) for part in str(value).split(", ")]
         if name == "commit":
-            parts = [part[:12] + ("+changes" if part.endswith("+changes") else "") for part in parts]
+            parts = list(dict.fromkeys(part.removesuffix("+changes")[:12] for part in newest_first(parts)))
         folded = f"<details><summary>{len(parts) - 1} more</summary>{', '.join(parts[1:])}</details>"
         rows.append((name, parts[0] + folded if name == "commit" and len(parts) > 1 else ", ".join(parts)))
     return rows
+
+
+def newest_first(commits: Sequence[str]) -> list[str]:
+    """Return commits in the order of this checkout's history, the newest first; those that it lacks follow."""
+    known = {commit.removesuffix("+changes"): commit for commit in sorted(commits, reverse=True)}
+    names = [name for name in known if re.fullmatch("[0-9a-f]{40}", name)]
+    git = ["git", "-C", str(Path(__file__).parent), "log", "--no-walk=sorted", "--ignore-missing", "--format=%H"]
+    try:
+        done = subprocess.run([*git, *names], capture_output=True, text=True, check=False) if names else None
+    except FileNotFoundError:  # no git on this machine
+        done = None
+    ordered = [name for name in done.stdout.split() if name in known] if done else []
+    return [known[name] for name in [*ordered, *(name for name in known if name not in ordered)]]
+
+
+def _uncommitted(ds: xr.Dataset) -> list[tuple[str, str]]:
+    """Return a row that says how many runs no commit can give again, if any."""
+    changed = sum(str(commit).endswith("+changes") for commit in np.ravel(ds["commit"].values)) if "commit" in ds else 0
+    return [("not in a commit", f"{changed} of the runs: their code had changes")] if changed else []
 
 
 def downloads(files: Mapping[str, str], words: str) -> HTML:

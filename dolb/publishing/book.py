@@ -1,0 +1,224 @@
+"""Stage the book with its notebooks executed, reuse those whose inputs are the same, and build its pages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import dolb
+from dolb.publishing.gate import GateError, check_notebook, check_parameters
+from dolb.publishing.notebooks import prepare_for_readers, run_notebook
+
+_JUPYTER_BOOK = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+REUSED_SCALE = "published"  # at the others a notebook is there to measure, so it measures
+
+
+class BookError(RuntimeError):
+    """The notebooks passed the gate, but `jupyter-book build` failed or warned."""
+
+
+def build_book(
+    root: Path,
+    scale: str = "published",
+    jobs: int | None = None,
+    output: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Execute, gate and build the book of `root`, all that its table of contents lists, and return its index page.
+
+    The pages go to `output` (default `_build/html`) and replace the previous ones only when everything passed.
+    """
+    root = root.resolve()
+    pages = (output or root / "_build" / "html").resolve()
+    staging = pages.parent / "staging"
+    stage(root, staging, scale, only=_in_contents(root), jobs=jobs, say=say)
+    return build_pages(staging, pages)
+
+
+def stage(
+    root: Path,
+    staging: Path,
+    scale: str = "published",
+    only: Iterable[str] | None = None,
+    jobs: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
+    """Copy the book tree of `root` to `staging` with every notebook executed at `scale`, and return the notebooks.
+
+    Notebooks run in the staging folder, `jobs` at a time (default: one per CPU core). All of them are run before the
+    failures are raised, as one GateError that names each. `only` (names such as "01-batch-size") leaves out the others.
+    At `published` scale one that has run before with the same inputs is taken from `_build/executed`, through the gate.
+    """
+    sources = {path.stem: path for path in sorted((root / "notebooks").glob("*.ipynb"))}
+    if only is not None:
+        wanted = list(only)
+        if unknown := sorted(set(wanted) - set(sources)):
+            raise ValueError(f"no notebook {unknown}; accepted are: {', '.join(sources)}")
+        sources = {name: sources[name] for name in wanted}
+    # A parameter equal to its default is not passed: the notebook is then the one that is committed.
+    parameters = {}
+    for name, source in sources.items():
+        defaults = check_parameters(source, {"scale": scale})
+        parameters[name] = {} if defaults["scale"] == scale else {"scale": scale}
+
+    _copy_tree(root, staging)
+    (staging / "build.json").write_text(json.dumps(_build_info(root, scale), indent=1), encoding="utf-8")
+    shared = shared_inputs(root)
+    inputs = {name: _digest(shared, sources[name].read_bytes(), parameters[name]) for name in sources}
+    kept = root / "_build" / "executed"
+    reused = [
+        name
+        for name in sources
+        if scale == REUSED_SCALE and _fresh(kept / sources[name].name, sources[name], inputs[name])
+    ]
+    if reused:
+        say(f"reused {len(reused)} of {len(sources)} notebooks, whose inputs are the same: {', '.join(reused)}")
+
+    def execute(name: str) -> Path | GateError:
+        target = staging / "notebooks" / sources[name].name
+        try:
+            run_notebook(sources[name], target, parameters[name], cwd=target.parent, progress=False)
+        except GateError as error:
+            return error
+        prepare_for_readers(target, inputs[name])
+        if scale == REUSED_SCALE:
+            _copy_notebook(target, kept)
+        return target
+
+    for name in reused:
+        _copy_notebook(kept / sources[name].name, staging / "notebooks")
+    with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
+        outcomes = list(pool.map(execute, [name for name in sources if name not in reused]))
+    if failures := [str(outcome) for outcome in outcomes if isinstance(outcome, GateError)]:
+        summary = f"{len(failures)} of {len(sources)} notebooks refused; nothing is published"
+        raise GateError("\n".join([summary, *failures]))
+    return [staging / "notebooks" / source.name for source in sources.values()]
+
+
+def build_pages(staging: Path, pages: Path) -> Path:
+    """Build the pages of a staged book, whose notebooks have run, put them at `pages`, and return the index page."""
+    command = [*_JUPYTER_BOOK, "build", str(staging), "--all", "-W", "--keep-going"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr).splitlines()
+        warnings = [line for line in said if "WARNING" in line or "ERROR" in line or "Error" in line]
+        summary = f"jupyter-book build {staging} failed; the previous pages stay"
+        raise BookError("\n".join([summary, *(warnings or said[-30:])]))
+    built = staging / "_build" / "html"
+    for notebook in (staging / "notebooks").glob("*.ipynb"):
+        if (beside := files_of(notebook)).is_dir():
+            shutil.copytree(beside, built / "notebooks" / beside.name)
+    _replace_folder(built, pages)
+    return pages / "index.html"
+
+
+def files_of(notebook: Path) -> Path:
+    """Return the folder beside a notebook whose files are published beside its page, under the same relative name."""
+    return notebook.with_name(f"{notebook.stem}-files")
+
+
+def shared_inputs(root: Path) -> str:
+    """Return the digest of what every notebook of a book may depend on: package, claims, results, installed versions.
+
+    All of it counts for each of them. What a notebook really reads would have to be guessed, and a guess can be wrong.
+    """
+    package = Path(dolb.__file__).resolve().parent
+    read = [
+        *(path for path in package.rglob("*") if path.suffix not in (".pyc", "") and path.is_file()),
+        *(package.parent / "book").glob("*.yml"),
+        *(root / "results").glob("*"),
+        *Path(os.environ.get("DOLB_RESULTS") or package.parent / "results").glob("*"),
+    ]
+    versions = sorted({f"{one.metadata['Name']} {one.version}" for one in metadata.distributions()})
+    return _digest(sys.version, *versions, *_contents(read))
+
+
+def _contents(paths: Iterable[Path]) -> Iterator[bytes]:
+    for path in sorted(set(paths)):
+        yield path.name.encode()
+        yield hashlib.sha256(path.read_bytes()).digest()
+
+
+def _digest(*parts: str | bytes | Mapping[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, default=repr).encode()
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
+
+
+def _fresh(executed: Path, source: Path, inputs: str) -> bool:
+    """Whether an executed notebook is there, passes the gate, and was made from these inputs."""
+    try:
+        check_notebook(executed, expected_source=source, inputs=inputs)
+    except (FileNotFoundError, GateError):
+        return False
+    return True
+
+
+def _copy_notebook(notebook: Path, folder: Path) -> None:
+    """Copy an executed notebook and the files beside it; the notebook last and whole, as it vouches for the others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = files_of(notebook)
+    shutil.rmtree(folder / beside.name, ignore_errors=True)
+    if beside.is_dir():
+        shutil.copytree(beside, folder / beside.name)
+    partial = folder / f"{notebook.name}.partial"
+    shutil.copy2(notebook, partial)
+    partial.replace(folder / notebook.name)
+
+
+def _in_contents(root: Path) -> list[str]:
+    """Return the notebooks that the table of contents lists: one whose results are not published yet is not there."""
+    contents = (root / "_toc.yml").read_text(encoding="utf-8")
+    return re.findall(r"^\s*- file: notebooks/(\S+?)(?:\.ipynb)?\s*$", contents, flags=re.MULTILINE)
+
+
+def _copy_tree(root: Path, staging: Path) -> None:
+    """Make `staging` a fresh copy of what the book is made of, without notebooks and without old pages."""
+    # Only the Vega bundle's cache outlives a build: it depends on package versions alone, and takes seconds to make.
+    for old in [*staging.glob("*"), *staging.glob("_build/*")]:
+        if old.name not in ("_build", "vega"):
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    (staging / "notebooks").mkdir(parents=True, exist_ok=True)
+    for name in ("_config.yml", "_toc.yml"):
+        shutil.copy2(root / name, staging / name)
+    skip = shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__")
+    for name in ("book", "results"):
+        if (root / name).is_dir():
+            shutil.copytree(root / name, staging / name, ignore=skip)
+
+
+def _build_info(root: Path, scale: str) -> dict[str, str]:
+    """Say which dolb, which commit and which scale the book is made of; every page's footer shows it."""
+    git = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--match="]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:  # no git on this machine
+        commit = ""
+    return {"version": dolb.__version__, "commit": commit or "unknown", "scale": scale}
+
+
+def _replace_folder(new: Path, target: Path) -> None:
+    """Put the folder `new` in the place of `target`; if that fails, `target` is what it was."""
+    previous = target.with_name(target.name + ".previous")
+    shutil.rmtree(previous, ignore_errors=True)
+    if target.exists():
+        target.rename(previous)
+    try:
+        new.rename(target)
+    except OSError:
+        if previous.exists():
+            previous.rename(target)
+        raise
+    shutil.rmtree(previous, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""Run one notebook with papermill, in a kernel of this interpreter, and pass it through the gate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import zmq
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec
+from traitlets import default
+
+from dolb.publishing.gate import INJECTED, GateError, check_notebook, check_parameters, first_unfinished
+
+
+class _ThisInterpreter(AsyncKernelManager):
+    """Start kernels with the running interpreter and this `dolb`, whatever kernelspecs the machine has installed."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+        return KernelSpec(**get_kernel_dict(), env={"PYTHONPATH": os.pathsep.join(filter(None, paths))})
+
+    @default("transport_encryption")
+    def _encrypt(self) -> str:
+        # Kernels listen on TCP ports that everyone on a shared login node can reach.
+        return "auto" if zmq.has("curve") else "disabled"
+
+
+def run_notebook(
+    source: Path, target: Path, parameters: Mapping[str, Any], cwd: Path | None = None, progress: bool = True
+) -> Path:
+    """Run the notebook `source` with `parameters` and write it, executed and gated, to `target`.
+
+    Parameters are checked before anything runs (ParameterError). A cell that raises, a kernel that dies or a cell
+    that did not run is a GateError; `target` then holds what was executed so far. `cwd` defaults to the current folder.
+    """
+    check_parameters(source, parameters)
+    import papermill  # takes most of a second, which a notebook that only draws should not pay
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        papermill.execute_notebook(
+            str(source),
+            str(target),
+            parameters=dict(parameters),
+            kernel_name="python3",
+            language="python",
+            progress_bar=progress,
+            kernel_manager_class=_ThisInterpreter,
+            # Not papermill's cwd argument: it changes the folder of this whole process, and notebooks run in threads.
+            resources={"metadata": {"path": str(cwd or Path.cwd())}},
+        )
+    except papermill.PapermillExecutionError as error:
+        first_line = str(error.source).strip().splitlines()[0]
+        raise GateError(
+            f"{source}: cell In [{error.exec_count}] (`{first_line}`) raised {error.ename}: {error.evalue}"
+        ) from error
+    except Exception as error:  # dead kernels and timeouts come as nbclient's, jupyter_client's or plain errors
+        raise GateError(
+            f"{source}: {type(error).__name__} at {first_unfinished(target)}: {error or 'no message'}"
+        ) from error
+    check_notebook(target, expected_source=source)
+    return target
+
+
+def prepare_for_readers(path: Path, inputs: str) -> None:
+    """Note of an executed notebook what it was made from, and remove what readers who download it have no use for.
+
+    Papermill's own metadata names this machine's folders, and its cell of parameters is set-up, which does not show.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata.pop("papermill", None)
+    notebook.metadata["dolb"] = {"inputs": inputs}
+    for cell in notebook.cells:
+        cell.metadata.pop("papermill", None)
+        if INJECTED in cell.metadata.get("tags", []):
+            cell.metadata["tags"] = [INJECTED, "remove-cell"]
+    nbformat.write(notebook, path)
