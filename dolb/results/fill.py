@@ -246,7 +246,8 @@ class _Bar(Generic[C]):
     def __init__(self, configs: Iterable[C], size: Callable[[C], float], what: str, unit: str, enabled: bool):
         self._left = {config.key: size(config) for config in configs}
         self._begun: set[str] = set()
-        self._bar = tqdm(total=sum(self._left.values()), unit=unit, disable=not enabled, desc=what, mininterval=1.0)
+        self._total = sum(self._left.values())
+        self._bar = tqdm(total=self._total, unit=unit, disable=not enabled, desc=what, mininterval=1.0)
 
     def __enter__(self) -> _Bar[C]:
         return self
@@ -276,5 +277,6 @@ class _Bar(Generic[C]):
 
     def _shorten(self, amount: float) -> None:
         if amount:
-            self._bar.total -= amount
+            self._total -= amount
+            self._bar.total = self._total
             self._bar.refresh()

@@ -53,31 +53,27 @@ def device_seconds(ds: xr.Dataset) -> xr.DataArray:
 
 
 def provenance_of(ds: xr.Dataset) -> dict[str, str]:
-    """Say in words what was run, for the panel under a figure."""
+    """Return what was run, by name, for the panel under a figure; several values with commas."""
 
     def values(name: str) -> str:
         return ", ".join(sorted(set(map(str, np.unique(ds[name].values))))) if name in ds else "not recorded"
 
-    info = {
-        "runs": f"{ds.sizes['run']} ({values('source')})",
-        "device": values("device"),
-        "torch": values("torch_version"),
-        "dolb": values("dolb_version"),
-        "commit": values("commit"),
+    names = {
+        "source": "source",
+        "device": "device",
+        "torch": "torch_version",
+        "dolb": "dolb_version",
+        "commit": "commit",
     }
     if {"epoch", "example"} & set(ds.dims) or "library" in ds:
-        info |= {
-            "networks": values("arch"),
-            "data": f"{values('data')} ({values('data_fingerprint')})",
-            "seeds": values("seed"),
-        }
-    if "map_seed" in ds:
-        spent = f"{np.nansum(ds['seconds']):,.0f} s without training; what several share counts for each"
-        info |= {"seeds of t-SNE": values("map_seed"), "time": spent}
+        names |= {"networks": "arch", "data": "data", "data fingerprint": "data_fingerprint", "seeds": "seed"}
     if "epoch" in ds.dims:
-        info |= {
-            "device time": f"{float(device_seconds(ds).sum()):,.0f} s in training and evaluation",
-            "engine": values("engine"),
-            "precision": values("precision"),
-        }
+        names |= {"engine": "engine", "precision": "precision"}
+    if "map_seed" in ds:
+        names["seeds of t-SNE"] = "map_seed"
+    info = {"runs": str(ds.sizes["run"])} | {shown: values(name) for shown, name in names.items()}
+    if "map_seed" in ds:  # training left out; what several share counts for each
+        info["seconds"] = f"{np.nansum(ds['seconds']):,.0f}"
+    if "epoch" in ds.dims:
+        info["device seconds"] = f"{float(device_seconds(ds).sum()):,.0f}"
     return info

@@ -169,7 +169,7 @@ def test_absent_results_tell_how_to_make_them(tmp_path):
 
 def test_a_file_written_before_files_were_sealed_can_be_read(tmp_path):
     ds = finished()
-    ds.to_netcdf(tmp_path / "old.nc", engine=results.ENGINE)
+    ds.to_netcdf(tmp_path / "old.nc", engine="h5netcdf")
     xr.testing.assert_equal(results.load(tmp_path / "old.nc"), ds)
 
 
