@@ -196,7 +196,8 @@ def depth_by_rate(runs: pd.DataFrame, **networks: Sequence[str]) -> pd.DataFrame
         f"suddenness, {kind} networks": fall[fall["arch"].isin(names)].groupby("lr")["suddenness"].mean()
         for kind, names in networks.items()
     }
-    return pd.concat([apart, pd.DataFrame(kinds)], axis=1, join="inner").rename_axis("learning rate").reset_index()
+    table = pd.concat([apart, pd.DataFrame(kinds).reindex(apart.index)], axis=1)
+    return table.rename_axis("learning rate").reset_index()
 
 
 # Batch norm
@@ -220,9 +221,9 @@ def share_cells(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def _in_shares(ds: xr.Dataset) -> pd.Series | None:
-    """Return a run of the cell that was run with the most numbers of workers in mind, None where there is none.
+    """Return a run of the cell that was run with more than two numbers of workers, None where there is none.
 
-    Of several it is one whose batch leaves the smallest partial batch, as that is shared by the same workers.
+    Of several cells it is the one that leaves the smallest partial batch, which the same workers would share.
     """
     frame = final_accuracy(ds)
     split = frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") > 2]
@@ -287,7 +288,7 @@ def even_division(study: xr.Dataset, even: xr.Dataset) -> pd.DataFrame:
     pairs = pairs.drop_duplicates([*CURVE, "batch_size_even"]).sort_values(list(CELL), ignore_index=True)
     change = draws[:, pairs["place_even"]] - draws[:, pairs["place"]]
     bounds = [quantiles(drawn) for drawn in change.T]
-    found = pairs[[*CELL, "partial", "accuracy"]].assign(
+    return pairs[[*CELL, "partial", "accuracy"]].assign(
         even_size=pairs["batch_size_even"],
         even_accuracy=pairs["accuracy_even"],
         effect=pairs["accuracy_even"] - pairs["accuracy"],
@@ -295,4 +296,19 @@ def even_division(study: xr.Dataset, even: xr.Dataset) -> pd.DataFrame:
         effect_high=[high for _, high in bounds],
         n=np.minimum(pairs["n"], pairs["n_even"]),
     )
-    return found
+
+
+def even_table(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return `even_division` as a table for readers, with the change in points."""
+    points = 100 * pairs[["effect", "effect_low", "effect_high"]]
+    return pd.DataFrame(
+        {
+            "network": pairs["arch"],
+            "batch size": pairs["batch_size"].map("{:,}".format),
+            "last partial batch": pairs["partial"],
+            "accuracy": pairs["accuracy"].map("{:.1%}".format),
+            "even batch size": pairs["even_size"].map("{:,}".format),
+            "its accuracy": pairs["even_accuracy"].map("{:.1%}".format),
+            "change (points)": [f"{value:+.1f} ({low:+.1f} to {high:+.1f})" for value, low, high in points.to_numpy()],
+        }
+    )

@@ -1,4 +1,4 @@
-"""Which batch size for a network, a rate and a time limit: what a run costs, and which cells are best for their time."""
+"""Which batch size for a network, a rate and a time limit: what a run costs, and which cells are best for it."""
 
 from __future__ import annotations
 

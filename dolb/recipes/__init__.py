@@ -14,15 +14,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from dolb.profiling.config import ScalingConfig
-from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size
+from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size, even_batches
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
-from dolb.recipes.even import even_batches
 from dolb.recipes.fidelity import fidelity
-from dolb.recipes.filtered import better_rate, default_radius, filtered_large_batch, filtered_small_batch, of_the_study
+from dolb.recipes.filtered import (
+    better_rate,
+    default_radius,
+    extractor_tuning,
+    filtered_large_batch,
+    filtered_small_batch,
+    of_the_study,
+    tuning,
+)
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned, tuned_extractor
-from dolb.recipes.tuning import extractor_tuning, tuning
 from dolb.training.config import RunConfig
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The runs of the batch-size study."""
+"""The runs of the batch-size study, and like ones whose batch divides the data evenly."""
 
 from __future__ import annotations
 
@@ -64,16 +64,22 @@ _NETWORKS = {
     "demo": {arch: _Curves((0.01, 0.1, 0.5), (16, 64, 256, 1024, 1437)) for arch in ("smallnet-4", "smallnet-8")},
 }
 # Batch norm is studied with the first network at one rate, over ever smaller shares of one batch. The paper's data set
-# is a multiple of that batch: a rest would be dealt to the same workers, in shares of very few examples.
+# is a multiple of that batch: a last partial batch would be dealt to the same workers, a few examples each.
 _ONE_RATE = {"paper": 0.03, "demo": 0.1}
 # With deeper networks only where shares are smallest: from one worker's batch to eight workers' the curves have a seam.
 _SEAM = {"paper": {"resnet50": (256, 512), "resnet152": (256, 512)}, "demo": {}}
 _SHARED_BATCH = {"paper": 400, "demo": 256}
 _SHARES = {"paper": (1, 5, 10, 25, 50, 100, 200), "demo": (1, 4, 8, 16)}
 _SHARE_SEEDS = {"paper": (0, 1, 2), "demo": (0,)}
-# A batch that does leave a rest, which the workers share: what that rest alone does.
+# A batch that does leave a partial one, which the workers share: what that alone does.
 _BATCH_WITH_REST = {"paper": 256, "demo": 64}
 _RESTS_SHARED = {"paper": (1, 2, 4, 8, 16, 32, 64, 128), "demo": ()}
+# Each is within a tenth of a size of the study that leaves a small partial batch, and divides the data, or nearly.
+_EVEN_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
+    "paper": {"resnet18": (16667,), "resnet50": (16667,), "resnet152": (250, 16667)},
+    "demo": {"smallnet-4": (240,)},
+}
+_EVEN_SEEDS = {"resnet18": (0, 1)}
 
 
 def batch_size(
@@ -92,7 +98,7 @@ def batch_size(
     ``statistics`` for one network at one rate with one worker's batch norm at the distributed sizes, and for two deeper
     ones at the smallest of these, which shows what the eight workers' statistics do; ``shares`` for batch norm over
     ever smaller shares of one batch, which shows what noisy statistics do while the gradient's batch stays; ``rests``
-    for the same with a batch that leaves a rest; or ``all``, network by network.
+    for the same with a batch that leaves a partial one; or ``all``, network by network.
 
     Arguments narrow the grid, and may go beyond it: networks that are named are run with the rates and sizes that are
     given; without names, a rate or size of the study is run with the networks that have it in the study, and another
@@ -150,6 +156,27 @@ def batch_size(
     if epochs is not None:
         chosen = [RunConfig(**run.as_dict() | {"epochs": epochs}) for run in chosen]
     return list({run.key: run for run in chosen}.values())
+
+
+def even_batches(
+    scale: str,
+    *,
+    archs: Sequence[str] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[RunConfig]:
+    """Runs like some of the study's, with eight workers and a batch that divides the data evenly."""
+    return [
+        RunConfig(**run.as_dict() | {"experiment": "even-batches", "bn_workers": WORKERS})
+        for arch, sizes in _EVEN_SIZES[scale].items()
+        for size in sizes
+        if _within(arch, archs) and _within(size, batch_sizes)
+        for run in batch_size(
+            scale, part="curve", archs=[arch], batch_sizes=[size], lrs=[_ONE_RATE[scale]],
+            seeds=seeds or _EVEN_SEEDS.get(arch, (0,)), epochs=epochs,
+        )
+    ]  # fmt: skip
 
 
 def _asked(values: Sequence | None, own: Sequence, whole: Sequence) -> Sequence:
