@@ -12,8 +12,8 @@ from dolb.figures.batch_size import (
 )
 from dolb.figures.benchmarks import engine_speed, step_speed
 from dolb.figures.fidelity import paths
-from dolb.figures.filtered import accuracy_by_decay, accuracy_by_set, best_by_set, gains
-from dolb.figures.landscape import curvature_by_set, curvature_ratios, loss_surfaces
+from dolb.figures.filtered import accuracy_by_decay, accuracy_by_rate, accuracy_by_set, gains
+from dolb.figures.landscape import curvature_ratios, loss_surfaces
 from dolb.figures.links import by_bandwidth
 from dolb.figures.noise import (
     maps,
@@ -43,13 +43,12 @@ __all__ = [
     "ablation",
     "accuracy_by_batch_size",
     "accuracy_by_decay",
+    "accuracy_by_rate",
     "accuracy_by_set",
     "accuracy_by_share",
     "accuracy_by_updates",
     "batch_size_axis",
-    "best_by_set",
     "by_bandwidth",
-    "curvature_by_set",
     "curvature_ratios",
     "engine_speed",
     "gains",

@@ -1,26 +1,27 @@
-"""Figures of training on what filters keep: accuracy by set, weight decay and batch size, and differences in pairs."""
+"""Figures of training on what filters keep: accuracy by set, weight decay, batch size and rate, and gains in pairs.
+
+All have one form: sets side by side at each value of the horizontal axis, dots with 95% intervals, and hollow diamonds
+for what the paper reports.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, batch_size_axis, picked, titled
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, picked
 
-SETS = ["full", "network", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
+SETS = ["full", "filtered", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
 _COLOUR = dict(
     zip(
         SETS,
-        [*COLOURS[:1], COLOURS[4], COLOURS[6], "#6A3D9A", COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[5], "#999999"],
+        [COLOURS[0], COLOURS[4], COLOURS[6], "#6A3D9A", COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[5], "#999999"],
         strict=True,
     )
 )
-
-IN_A_LINE = 5  # names of sets in a legend
-_OWN = ["#8C510A", "#BF812D", "#543005"]
+_OWN = ["#8C510A", "#BF812D", "#543005"]  # of a person's own sets
 
 
 def set_colour(names: Iterable[str], field: str = "set", title: str = "training set (click)") -> alt.Color:
@@ -28,140 +29,127 @@ def set_colour(names: Iterable[str], field: str = "set", title: str = "training 
     own = sorted(set(names) - set(SETS))
     colours = {name: _COLOUR[name] for name in SETS if name in set(names)}
     colours |= {name: _OWN[k % len(_OWN)] for k, name in enumerate(own)}
-    legend = ABOVE.copy(deep=True)
-    if len(colours) > IN_A_LINE:  # a page is no wider
-        legend.columns = IN_A_LINE
-    return alt.Color(f"{field}:N", title=title, legend=legend, sort=list(colours)).scale(
+    return alt.Color(f"{field}:N", title=title, legend=ABOVE, sort=list(colours)).scale(
         domain=list(colours), range=list(colours.values())
     )
 
 
-def _equal() -> alt.Parameter:
-    """Return the choice between the two comparisons, for under a chart whose rows have ``equal``."""
-    options = ["epochs", "updates"]
+def accuracy_by_set(cells: pd.DataFrame, reported: pd.DataFrame) -> alt.LayerChart:
+    """Draw accuracy by batch size; where ``cells`` has both comparisons, equal epochs or updates are chosen below.
+
+    ``cells`` has equal, set, batch_size, weight_decay, accuracy, low, high, n, updates; ``reported`` set, batch_size,
+    accuracy, what.
+    """
+    return _side_by_side(cells, reported, _sizes(cells), "set", _accuracy(), _tooltip(), _either(cells))
+
+
+def accuracy_by_decay(cells: pd.DataFrame, reported: pd.DataFrame) -> alt.LayerChart:
+    """Draw accuracy by weight decay at a batch size that is chosen below; columns as in `accuracy_by_set`."""
+    x = alt.X("weight_decay:O", title="weight decay").axis(labelAngle=0, format="~g")
+    sizes = [int(size) for size in sorted(set(cells["batch_size"]))]
+    bind = alt.binding_radio(options=sizes, name="batch size ")
+    chosen = alt.param(name="batch_size", value=sizes[-1], bind=bind)
+    return _side_by_side(cells, reported, x, "set", _accuracy(), _tooltip(), chosen)
+
+
+def accuracy_by_rate(cells: pd.DataFrame, taken: float) -> alt.LayerChart:
+    """Draw accuracy by learning rate, with a line at the rate that the recipe ``taken`` has.
+
+    ``cells`` has set, lr, batch_size, accuracy, low, high, n, updates.
+    """
+    x = alt.X("lr:O", title="learning rate").axis(labelAngle=0, format="~g")
+    tooltip = [alt.Tooltip("lr:Q", title="learning rate"), *_tooltip(decay=False)]
+    drawn = _side_by_side(cells, pd.DataFrame(), x, "set", _accuracy(), tooltip)
+    mark = alt.Chart(pd.DataFrame({"lr": [taken]})).mark_rule(color=REPORTED, strokeDash=[4, 3])
+    return alt.layer(mark.encode(x=x), drawn).properties(width="container", height=300)
+
+
+def gains(table: pd.DataFrame, reported: pd.DataFrame) -> alt.LayerChart:
+    """Draw what filtered data gain over other sets by batch size, in points.
+
+    ``table`` has equal, batch_size, other, points, low, high, n; ``reported`` batch_size, other, points, what.
+    """
+    change = alt.Y("points:Q", title="filtered less the other, points").axis(format="+.1f")
+    tooltip = [
+        alt.Tooltip("other:N", title="compared with"),
+        alt.Tooltip("batch_size:Q", title="batch size", format=","),
+        alt.Tooltip("points:Q", title="filtered gains, points", format="+.2f"),
+        alt.Tooltip("low:Q", title="interval from", format="+.2f"),
+        alt.Tooltip("high:Q", title="interval to", format="+.2f"),
+        alt.Tooltip("n:Q", title="seeds"),
+    ]
+    zero = alt.Chart(pd.DataFrame({"points": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y=change)
+    drawn = _side_by_side(table, reported, _sizes(table), "other", change, tooltip, _either(table))
+    return alt.layer(zero, drawn).properties(width="container", height=300)
+
+
+def _side_by_side(
+    table: pd.DataFrame,
+    reported: pd.DataFrame,
+    x: alt.X,
+    field: str,
+    y: alt.Y,
+    tooltip: list[alt.Tooltip],
+    choice: alt.Parameter | None = None,
+) -> alt.LayerChart:
+    """Draw dots with intervals, and diamonds for what is reported; ``choice`` names the column whose rows are shown."""
+    picks = alt.selection_point(fields=[field], bind="legend")
+    title = "training set (click)" if field == "set" else "compared with (click)"
+    same = {
+        "x": x,
+        "xOffset": alt.XOffset(f"{field}:N", sort=SETS).scale(paddingOuter=0.3),
+        "color": set_colour(table[field], field, title),
+        "opacity": picked(picks),
+    }
+    base, theirs = (alt.Chart(rows).encode(**same) for rows in (table, reported))
+    params = [picks]
+    if choice is not None:
+        base = base.transform_filter(f"datum.{choice.name} == {choice.name}")
+        theirs = theirs.transform_filter(f"!isValid(datum.{choice.name}) || datum.{choice.name} == {choice.name}")
+        params.append(choice)
+    value = y["shorthand"].split(":")[0]
+    layers = [
+        # A legend answers clicks for a choice that the first layer with its colour has, and for no other.
+        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=y["title"]), y2="high:Q").add_params(*params),
+        base.mark_point(filled=True, size=60, opacity=1).encode(y=y, tooltip=tooltip),
+    ]
+    if len(reported):
+        about = [
+            alt.Tooltip("what:N", title="reported"),
+            alt.Tooltip(f"{field}:N", title="training set" if field == "set" else "compared with"),
+            alt.Tooltip("batch_size:Q", title="batch size", format=","),
+            alt.Tooltip(f"{value}:Q", title="reported value", format=".1%" if field == "set" else "+.1f"),
+        ]
+        diamonds = theirs.mark_point(shape="diamond", size=120, strokeWidth=2)
+        layers.append(diamonds.encode(y=y, tooltip=about))
+    return alt.layer(*layers).properties(width="container", height=300)
+
+
+def _either(table: pd.DataFrame) -> alt.Parameter | None:
+    """Return the choice between equal epochs and equal updates, if there are both."""
+    options = [name for name in ("epochs", "updates") if name in set(table["equal"])]
+    if len(options) < 2:
+        return None
     return alt.param(name="equal", value=options[0], bind=alt.binding_radio(options=options, name="equal "))
 
 
-def _tooltip() -> list[alt.Tooltip]:
+def _sizes(table: pd.DataFrame) -> alt.X:
+    angle = -45 if table["batch_size"].nunique() > 4 else 0
+    return alt.X("batch_size:O", title="batch size").axis(labelAngle=angle, format=",", labelOverlap=False)
+
+
+def _accuracy() -> alt.Y:
+    return alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
+
+
+def _tooltip(decay: bool = True) -> list[alt.Tooltip]:
     return [
         alt.Tooltip("set:N", title="training set"),
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("weight_decay:Q", title="weight decay"),
+        *([alt.Tooltip("weight_decay:Q", title="weight decay")] if decay else []),
         alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
         alt.Tooltip("low:Q", title="interval from", format=".2%"),
         alt.Tooltip("high:Q", title="interval to", format=".2%"),
         alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("updates:Q", format=","),
     ]
-
-
-_THEIRS = [
-    alt.Tooltip("what:N", title="reported"),
-    alt.Tooltip("set:N", title="training set"),
-    alt.Tooltip("batch_size:Q", title="batch size", format=","),
-    alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
-]
-
-
-def accuracy_by_decay(
-    cells: pd.DataFrame, reported: Sequence[Mapping[str, Any]] = (), title: str = "", said: Sequence[str] = ()
-) -> alt.FacetChart:
-    """Draw accuracy against weight decay, a panel per batch size and a line per training set, with intervals.
-
-    ``cells`` has set, batch_size, weight_decay, accuracy, low, high, n, updates; ``reported`` the same of the paper
-    with ``what``, drawn as diamonds in the colour of the set.
-    """
-    chosen = alt.selection_point(fields=["set"], bind="legend")
-    table = pd.concat([cells.assign(what=""), pd.DataFrame(list(reported))], ignore_index=True)
-    table["panel"] = "batch " + table["batch_size"].astype(int).astype(str)
-    order = [f"batch {size}" for size in sorted(set(cells["batch_size"]))]
-    x = alt.X("weight_decay:O", title="weight decay").axis(labelAngle=0, format="~g")
-    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    beside = alt.XOffset("set:N", sort=SETS).scale(paddingOuter=0.3)
-    base = alt.Chart(table).encode(
-        x=x, xOffset=beside, color=set_colour(cells["set"]), opacity=picked(chosen)
-    )  # fmt: skip
-    ours, theirs = (base.transform_filter(f"datum.what {sign} ''") for sign in ("===", "!=="))
-    layers = [
-        # A legend answers clicks for a choice that the first layer with its colour has, and for no other.
-        ours.mark_rule(strokeWidth=1.5, clip=True)
-        .encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q")
-        .add_params(chosen),
-        ours.mark_point(filled=True, size=50).encode(y=y, tooltip=_tooltip()),
-    ]
-    if reported:
-        layers.append(theirs.mark_point(shape="diamond", size=110, strokeWidth=2).encode(y=y, tooltip=_THEIRS))
-    width = 30 + 60 * cells["weight_decay"].nunique()
-    drawn = alt.layer(*layers).properties(width=width, height=240)
-    facet = alt.Facet("panel:N", title=None, sort=order).header(labelFontSize=12, labelFontWeight="bold")
-    return drawn.facet(facet=facet, columns=2).resolve_axis(x="independent").properties(title=titled(title, said))
-
-
-def accuracy_by_set(
-    cells: pd.DataFrame, reported: Sequence[Mapping[str, Any]] = (), title: str = "", said: Sequence[str] = ()
-) -> Panel:
-    """Draw accuracy against batch size, a line per training set with intervals; at equal epochs or equal updates.
-
-    ``cells`` has equal, set, batch_size, weight_decay, accuracy, low, high, n, updates; ``reported`` set, batch_size,
-    accuracy, what.
-    """
-    chosen, equal = alt.selection_point(fields=["set"], bind="legend"), _equal()
-    x = batch_size_axis(cells["batch_size"], apart=1.2)
-    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    colour = set_colour(cells["set"])
-    base = alt.Chart(cells).transform_filter("datum.equal === equal").encode(x=x, color=colour, opacity=picked(chosen))
-    layers = [
-        base.mark_line(strokeWidth=2).encode(y=y).add_params(chosen, equal),
-        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        base.mark_point(filled=True, size=50).encode(y=y, tooltip=_tooltip()),
-    ]
-    if reported:
-        diamonds = alt.Chart(pd.DataFrame(list(reported))).mark_point(shape="diamond", size=120, strokeWidth=2)
-        layers.append(diamonds.encode(x=x, y=y, color=colour, tooltip=_THEIRS))
-    return alt.layer(*layers).properties(width=560, height=320, title=titled(title, said))
-
-
-def gains(table: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> Panel:
-    """Draw what network filtered data gain over other sets by batch size, runs of one seed in pairs, with intervals.
-
-    ``table`` has equal, batch_size, other, difference, low, high, p, p_holm, n.
-    """
-    chosen, equal = alt.selection_point(fields=["other"], bind="legend"), _equal()
-    sizes = sorted(set(table["batch_size"]))
-    points = table.assign(**{name: 100 * table[name] for name in ("difference", "low", "high")})
-    base = alt.Chart(points).transform_filter("datum.equal === equal").encode(
-        x=alt.X("batch_size:O", title="global batch size", sort=sizes).axis(labelAngle=-45 if len(sizes) > 4 else 0),
-        xOffset=alt.XOffset("other:N", sort=SETS).scale(paddingOuter=0.3),
-        color=set_colour(table["other"], "other", "compared with (click)"),
-        opacity=picked(chosen),
-    )  # fmt: skip
-    tooltip = [
-        alt.Tooltip("other:N", title="compared with"),
-        alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("difference:Q", title="network filtered gains, points", format="+.2f"),
-        alt.Tooltip("low:Q", title="interval from", format="+.2f"),
-        alt.Tooltip("high:Q", title="interval to", format="+.2f"),
-        alt.Tooltip("p:Q", title="p, paired t-test", format=".2g"),
-        alt.Tooltip("p_holm:Q", title="p, corrected for all tests (Holm)", format=".2g"),
-        alt.Tooltip("n:Q", title="seeds"),
-    ]
-    change = alt.Y("difference:Q", title="network filtered less the other, points").axis(format="+.1f")
-    return alt.layer(
-        alt.Chart(pd.DataFrame({"difference": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y=change),
-        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q").add_params(chosen, equal),
-        base.mark_point(filled=True, size=60).encode(y=change, tooltip=tooltip),
-    ).properties(width=min(560, max(260, 68 * len(sizes))), height=280, title=titled(title, said))
-
-
-def best_by_set(best: pd.DataFrame, title: str = "") -> Panel:
-    """Draw the best accuracy of each way to choose the training set at one batch size, with intervals.
-
-    ``best`` has set, weight_decay, accuracy, low, high, n, updates.
-    """
-    order = list(best.sort_values("accuracy", ascending=False)["set"])
-    base = alt.Chart(best).encode(y=alt.Y("set:N", title=None, sort=order))
-    x = alt.X("accuracy:Q", title="test accuracy at the best weight decay").axis(format=".1%").scale(zero=False)
-    return alt.layer(
-        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(x=alt.X("low:Q", title=""), x2="high:Q"),
-        base.mark_point(filled=True, size=80, color=COLOURS[0]).encode(x=x, tooltip=_tooltip()),
-    ).properties(width=480, height=30 * len(order) + 20, title=titled(title))

@@ -1,8 +1,9 @@
-"""The numbers of loss landscapes: curvature by training set, ratios between sets, seed by seed, surfaces and contours.
+"""Loss landscapes: curvature of networks by training set, ratios between sets in pairs by seed, and the surfaces.
 
-There is more than one fair comparison, because a filter changes two things: the weights that training ends at, and the
-examples over which a loss is taken. A ``reading`` says over which examples networks are compared; see ``READINGS``.
-Values are compared by their ratio, so means and intervals are those of logarithms.
+A filter changes two things, the weights that training ends at and the examples over which a loss is taken, so there is
+more than one fair comparison. A ``reading`` says over which examples networks are compared; see ``READINGS``. Every
+measure is taken where each filter of the network has length one, so the scale of weights, which batch norm undoes, does
+not count.
 """
 
 from __future__ import annotations
@@ -12,57 +13,49 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import stats
 
-from dolb import findings as summary
 from dolb.findings import filtered
+from dolb.findings.intervals import geometric
 
 READINGS = {
     "own": "its own training set",  # the loss that training saw; weights and examples differ
     "full": "full data",  # only the weights differ; those of a smaller set have not seen all of the examples
-    "network": "network filtered data",  # the same, over examples that networks of full data have seen too
+    "filtered": "filtered data",  # the same, over examples that networks of full data have seen too
     "fixed": "each set in turn, weights of full data",  # only the examples differ
 }
-RAW = {
-    "top_eigenvalue": "top eigenvalue",
-    "hessian_trace": "trace",
-    "sharpness": "sharpness",
-    "weight_norm": "length of the filters",
-}
-# With every filter of length one: what these say does not depend on the scale of weights that batch norm undoes.
-NORMALIZED = {
-    "normalized_eigenvalue": "normalized top eigenvalue",
-    "normalized_trace": "normalized trace",
-    "normalized_bend": "normalized bend",
+MEASURES = {
+    "normalized_eigenvalue": "top eigenvalue",
+    "normalized_trace": "trace",
     "surface_rise": "rise of the surface",
 }
-MEASURES = RAW | NORMALIZED
-CELL = ["reading", "measure", "batch_size", "set"]
-_KNOWN = ["set", "batch_size", "weight_decay", "seed"]
 HIGHEST = 10.0  # the loss at which colours and contours end: several times that of guessing, far above any basin
+_KNOWN = ["set", "batch_size", "seed"]
 _TINY = 1e-9  # added to contours' levels: a level that is met exactly at a point would be crossed twice there
 
 
 def values(ds: xr.Dataset) -> pd.DataFrame:
-    """Return a row for every network, measure and reading: set, batch_size, weight_decay, seed, and the value.
+    """Return a row for every network, measure and reading: set, batch_size, seed, and the value.
 
     Under ``fixed`` a row is of the network of full data, and ``set`` says over which examples it was measured. Networks
     whose training diverged are left out.
     """
-    runs = filtered.runs(ds)
-    runs = runs[~runs["diverged"]]
-    table = ds.assign(surface_rise=rise(ds), normalized_bend=bend(ds))[[*MEASURES, "key"]].to_dataframe()
-    table = table.reset_index().drop(columns="run")[["key", "loss_over", *MEASURES]]
-    table = table.merge(runs[["key", *_KNOWN]], on="key")
+    table = _networks(ds.assign(surface_rise=rise(ds)), [*MEASURES])
     of_full = table["set"] == "full"
     parts = {
         "own": table[table["loss_over"] == table["set"]],
         "full": table[table["loss_over"] == "full"],
-        "network": table[table["loss_over"] == "network"],
+        "filtered": table[table["loss_over"] == "filtered"],
         "fixed": table[of_full].assign(set=table.loc[of_full, "loss_over"]),
     }
     whole = pd.concat([part.assign(reading=name) for name, part in parts.items()], ignore_index=True)
     return whole.melt([*_KNOWN, "reading"], list(MEASURES), "measure", "value")
+
+
+def _networks(ds: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
+    """Return variables of networks that did not diverge as a table, with the set each was trained on."""
+    table = ds[[*names, "diverged"]].to_dataframe().reset_index()
+    table = table[~table["diverged"]]
+    return table.assign(set=table["subset"].map(filtered.set_of), loss_over=table["loss_over"].map(filtered.set_of))
 
 
 def rise(ds: xr.Dataset) -> xr.DataArray:
@@ -73,92 +66,30 @@ def rise(ds: xr.Dataset) -> xr.DataArray:
     return rises.where(near).mean(["alpha", "beta"])
 
 
-def bend(ds: xr.Dataset) -> xr.DataArray:
-    """Return what the loss rises within the normalized radius beyond what its gradient alone makes: by curvature.
+def in_pairs(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what networks of other sets have of each measure over those of filtered data, a row for each seed.
 
-    A rise alone is mostly the gradient's where the radius is small, and tells of curvature next to nothing.
+    Columns are reading, measure, batch_size and other. Above one the landscape of filtered data is smoother. NaN where
+    a value is not positive: there is no ratio.
     """
-    return ds["normalized_sharpness"] - ds["normalized_sharpness_slope"]
+    wide = table.pivot_table(index=["set", "seed"], columns=["reading", "measure", "batch_size"], values="value")
+    wide = wide.where(wide > 0)
+    if "filtered" not in wide.index.get_level_values("set"):
+        return pd.DataFrame()
+    others = [name for name in filtered.in_order(table["set"]) if name != "filtered"]
+    parts = {other: wide.loc[other] / wide.loc["filtered"] for other in others}
+    whole = pd.concat(parts, axis="columns", names=["other"]) if parts else pd.DataFrame()
+    return whole.reorder_levels(["reading", "measure", "batch_size", "other"], axis="columns") if parts else whole
 
 
-def slope_shares(ds: xr.Dataset) -> dict[str, float]:
-    """Return how much of each sharpness is the gradient's alone, as a share, median over networks and sets."""
-    names = ("sharpness", "normalized_sharpness")
-    return {name: float(np.nanmedian(ds[f"{name}_slope"] / ds[name])) for name in names}
-
-
-def cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the geometric mean of each measure by reading, batch size and set, with Student's interval over seeds.
-
-    ``low`` and ``high`` are NaN of one seed, and so is everything where a value is not positive: it has no logarithm.
-    """
+def ratios(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the geometric means over seeds of `in_pairs`, with 95% intervals; ``n`` says how many seeds have both."""
     rows = []
-    for found, group in table.groupby(CELL, sort=False):
-        logs = _logs(group["value"]).to_numpy()
-        n = len(logs)
-        half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, n - 1) * logs.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
-        bounds = dict(zip(("value", "low", "high"), np.exp(logs.mean() + np.array([0, -half, half])), strict=True))
-        rows.append({**dict(zip(CELL, found, strict=True)), **bounds, "n": n})
-    return pd.DataFrame(rows, columns=[*CELL, "value", "low", "high", "n"])
-
-
-def ratios(table: pd.DataFrame, one: str = "network", others: Sequence[str] = ("full", "random")) -> pd.DataFrame:
-    """Return what ``one`` set has of each measure relative to the others, networks of one seed in pairs.
-
-    ``ratio`` is the geometric mean over seeds, ``low`` and ``high`` its interval, ``p`` of the paired t-test of the
-    logarithms. Where a value is not positive all are NaN: there is no ratio.
-    """
-    parts = []
-    for (reading, measure), group in table.groupby(["reading", "measure"], sort=False):
-        for other in others:
-            pair = group[group["set"].isin((one, other))]
-            logs = pair.assign(accuracy=_logs(pair["value"]))  # differences are taken of a column of that name
-            found = filtered.differences(logs.fillna({"accuracy": 0.0}), one, other)
-            odd = pair.loc[logs["accuracy"].isna(), "batch_size"]
-            found.loc[found["batch_size"].isin(odd), ["difference", "low", "high", "p"]] = np.nan
-            parts.append(found.assign(reading=str(reading), measure=str(measure)))
-    empty = filtered.differences(pd.DataFrame(columns=[*_KNOWN, "accuracy"]), one, one)
-    whole = pd.concat([empty.assign(reading="", measure=""), *parts], ignore_index=True)
-    for name in ("difference", "low", "high"):
-        whole[name] = np.exp(whole[name].astype(float))
-    columns = ["reading", "measure", "batch_size", "one", "other", "ratio", "low", "high", "p", "n"]
-    return whole.rename(columns={"difference": "ratio"})[columns]
-
-
-def _logs(values: pd.Series) -> pd.Series:
-    return pd.Series(np.log(values.where(values > 0)), index=values.index)
-
-
-def ratios_in_words(table: pd.DataFrame, reading: str, measure: str = "normalized_eigenvalue") -> str:
-    """Say what network filtered data have of a measure relative to other sets, by batch size, with intervals."""
-    rows = table[(table["reading"] == reading) & (table["measure"] == measure)]
-    told = []
-    for size, group in rows.groupby("batch_size", sort=True):
-        listed = " and ".join(f"{in_words(row)} times that of {row['other']}" for row in group.to_dict("records"))
-        told.append(f"{listed} data at batch {size:,}")
-    return "; ".join(told) if told else "not measured yet"
-
-
-def in_words(row: dict) -> str:
-    """Say a ratio with its interval."""
-    if not np.isfinite(row["ratio"]):
-        return "(a value is not positive) not known"
-    if not np.isfinite(row["low"]):
-        return f"{row['ratio']:.2f} (no interval)"
-    return f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
-
-
-def converged(ds: xr.Dataset) -> dict[str, float]:
-    """Return how well single values are known: the largest error of an eigenvalue, and of a trace, relative to it.
-
-    The first is a bound, the second the median over networks of the standard error.
-    """
-    eigenvalues = [
-        np.nanmax(np.abs(ds[f"{name}_error"] / ds[name]))
-        for name in ("top_eigenvalue", "normalized_eigenvalue")
-    ]  # fmt: skip
-    traces = [np.nanmedian(np.abs(ds[f"{name}_error"] / ds[name])) for name in ("hessian_trace", "normalized_trace")]
-    return {"eigenvalue": float(max(eigenvalues)), "trace": float(max(traces))}
+    for cell, pairs in in_pairs(table).items():
+        if pairs.count() > 1:
+            found = geometric(pairs.dropna())
+            rows.append((*cell, found.value, found.low, found.high, found.n))
+    return pd.DataFrame(rows, columns=["reading", "measure", "batch_size", "other", "ratio", "low", "high", "n"])
 
 
 def surfaces(ds: xr.Dataset, seed: int | None = None) -> pd.DataFrame:
@@ -166,16 +97,13 @@ def surfaces(ds: xr.Dataset, seed: int | None = None) -> pd.DataFrame:
 
     Columns: set, batch_size, seed, alpha, beta, loss, accuracy.
     """
-    runs = filtered.runs(ds)
-    runs = runs[~runs["diverged"]]
-    chosen = runs[runs["seed"] == (runs["seed"].min() if seed is None else seed)]
-    if chosen.empty:
-        raise ValueError(f"no network has seed {seed}; accepted: {', '.join(map(str, sorted(set(runs['seed']))))}")
-    table = ds[["surface_loss", "surface_accuracy", "key"]].to_dataframe().reset_index()
-    table = table[["key", "loss_over", "alpha", "beta", "surface_loss", "surface_accuracy"]]
-    table = table.merge(chosen[["key", "set", "batch_size", "seed"]], on="key")
-    own = table[table["loss_over"] == table["set"]].drop(columns=["key", "loss_over"])
-    return own.rename(columns={"surface_loss": "loss", "surface_accuracy": "accuracy"}).reset_index(drop=True)
+    networks = _networks(ds, ["surface_loss", "surface_accuracy"])
+    chosen = networks["seed"].min() if seed is None else seed
+    if chosen not in set(networks["seed"]):
+        raise ValueError(f"no network has seed {seed}; accepted: {', '.join(map(str, sorted(set(networks['seed']))))}")
+    own = networks[(networks["loss_over"] == networks["set"]) & (networks["seed"] == chosen)]
+    names = {"surface_loss": "loss", "surface_accuracy": "accuracy"}
+    return own[[*_KNOWN, "alpha", "beta", *names]].rename(columns=names).reset_index(drop=True)
 
 
 def highest(table: pd.DataFrame) -> float:
