@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, stacked, titled
+from dolb.figures.style import ABOVE, COLOURS, stacked
 
 LANES = {
     "compute": COLOURS[1],
@@ -16,13 +14,13 @@ LANES = {
     "queue": COLOURS[5],
     "copy": COLOURS[2],
 }
-ROW_HEIGHT = 15
+ROW_HEIGHT = 18
 
 
-def step_timeline(events: pd.DataFrame, title: str = "", said: Sequence[str] = ()) -> alt.VConcatChart:
+def step_timeline(events: pd.DataFrame, title: str = "") -> alt.VConcatChart:
     """Draw events as bars over time, a panel per library and a row per rank and lane.
 
-    ``events`` has variant, source, of_ranks, arch, rank, lane, row, name, start_ms, end_ms, duration_ms, bytes.
+    ``events`` has variant, source, of_ranks, arch, rank, lane, name, start_ms, end_ms, duration_ms, bytes.
     Simulated events are drawn hollow. The wheel zooms and dragging moves all panels at once; the legend picks lanes.
     """
     zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
@@ -41,6 +39,7 @@ def step_timeline(events: pd.DataFrame, title: str = "", said: Sequence[str] = (
         alt.Tooltip("duration_ms:Q", title="length, ms", format=",.3f"),
         alt.Tooltip("bytes:Q", title="bytes", format=","),
     ]
+    events = events.assign(row="rank " + events["rank"].astype(str) + ", " + events["lane"])
     panels: list[alt.Chart] = []
     for (variant, source), table in events.groupby(["variant", "source"], sort=False):
         about, hollow = table.iloc[0], source == "simulated"
@@ -62,6 +61,6 @@ def step_timeline(events: pd.DataFrame, title: str = "", said: Sequence[str] = (
             stroke=alt.Stroke("lane:N", legend=None).scale(domain=lanes, range=[LANES[name] for name in lanes]),
             opacity=alt.condition(lane, alt.value(1.0), alt.value(0.08)),
             tooltip=tooltip,
-        ).properties(width=450, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=12))
+        ).properties(width=520, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=13))
         panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
-    return stacked(*panels, title=titled(title, said))
+    return stacked(*panels, title=title)

@@ -1,15 +1,13 @@
-"""The numbers of DDP against Horovod: measured throughput and efficiency, simulated curves, and what tuning gains.
+"""The numbers of DDP against Horovod: measured on one machine and over links, tuned, and simulated to all of Summit.
 
-Rows are told apart by ``source``: measured here, or simulated. Means are geometric and intervals Student's, with one
-spread of logarithms for all cells of a network, as cells have few repetitions (for all cells, where a network has too
-few in all); runs are compared within a repetition, as
-what slows a machine slows both. Libraries are compared by throughput on as many ranks: an efficiency over a library's
-own rank hides what the library costs there.
+Rows are told apart by ``source``: measured here, or simulated. Means are geometric; cells have few repetitions, so the
+cells of a network share one spread. Libraries are compared by throughput on as many ranks within a repetition, as what
+slows the machine slows both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,286 +15,234 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from dolb import findings as summary
-from dolb.findings import pooled
-from dolb.findings.pooled import Spread
+from dolb.findings import runs
+from dolb.findings.intervals import pooled_geometric
 
-CELL = ("arch", "scaling", "library", "variant", "ranks")
-SPEED = "images_per_second"
+SPEED, JUDGED = "images_per_second", "judged_images_per_second"
 SETTINGS = {"bucket_mb": 25.0, "fusion_threshold_mb": 128.0, "cycle_time_ms": 1.0}  # the libraries' defaults
-DDP = "DDP"
-OF_ITS_TIME, UNCACHED, LATER = "Horovod 0.20", "Horovod 0.20, no cache", "Horovod 0.21"
-TUNED = "Horovod 0.20, tuned"
-RING = "ring all-reduce"
-DROP = 0.05  # a curve bends where a doubling of ranks costs more of efficiency than these 5 points
+DDP, OF_ITS_TIME, UNCACHED, LATER = "DDP", "Horovod 0.20", "Horovod 0.20, no cache", "Horovod 0.21"
+TUNED, RING, FREE = "Horovod 0.20, tuned", "ring all-reduce", "Horovod 0.20, no cache, free coordinator"
+EVERY = "all networks"
+SLOW = 1000.0  # Mbit/s; up to there links set the pace and repetitions hardly differ, beyond the machine's noise shows
+_CELL = ["arch", "scaling", "library", "variant", "ranks"]
+_LINKED = ["arch", "hosts", "library", "variant", "link_mbit"]
 
 
 def rows(ds: xr.Dataset, source: str) -> pd.DataFrame:
     """Return the runs of one source, ``measured`` or ``simulated``, with what holds for a run."""
     names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    table = table if "hosts" in table else table.assign(hosts=1, link_mbit=np.inf)  # from before there were links
     return table[table["source"] == source].reset_index(drop=True)
 
 
-def on_loopback(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the measured runs whose ranks share one machine and its loopback interface.
-
-    A run of weak scaling that is a point of strong scaling too, as many ranks with the same batch, is there for both;
-    the second time it is ``shared``, so that what counts runs can count it once.
-    """
-    measured = rows(ds, "measured").assign(shared=False)
-    measured = measured[measured["hosts"] == 1].reset_index(drop=True)
-    strong = measured[measured["scaling"] == "strong"]
-    if strong.empty:
-        return measured
-    same = ["arch", "library", "repeat", "batch_size"]
-    alone = np.log(strong[SPEED] / (strong["efficiency"] * strong["ranks"]))
-    alone = np.exp(alone.groupby([strong[name] for name in same]).mean()).rename("alone")
-    shared = (
-        measured[measured["scaling"] == "weak"].join(alone, on=same, how="inner").assign(scaling="strong", shared=True)
-    )
-    shared["efficiency"] = shared[SPEED] / (shared.pop("alone") * shared["ranks"])
-    point = [*same, "ranks", *SETTINGS]
-    lacking = ~pd.MultiIndex.from_frame(shared[point]).isin(pd.MultiIndex.from_frame(strong[point]))
-    return pd.concat([measured, shared[lacking]], ignore_index=True)
-
-
 def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
-    """Keep measured runs whose config has one of these values, as `summary.narrow` does, and every simulated row."""
+    """Keep measured runs whose config has one of these values, as `runs.narrow` does, and every simulated row."""
     simulated = ds["source"].to_numpy() == "simulated"
-    kept = set(summary.narrow(ds.isel(run=np.flatnonzero(~simulated)), **values)["key"].to_numpy())
+    kept = set(runs.narrow(ds.isel(run=np.flatnonzero(~simulated)), **values)["key"].to_numpy())
     return ds.isel(run=np.flatnonzero(simulated | np.isin(ds["key"].to_numpy(), list(kept))))
 
 
-def cells(ds: xr.Dataset) -> pd.DataFrame:
-    """Return measured throughput and efficiency by network, scaling, library and ranks, at the default settings.
-
-    ``shared`` are the cells of strong scaling whose runs are those of a cell of weak scaling.
-    """
-    usual, spreads = at_defaults(ds), cell_spreads(ds)
-    made = []
-    for values, group in usual.groupby(list(CELL), sort=True):
-        of = {name: by[group["arch"].iloc[0]] for name, by in spreads[bool(group["ranks"].iloc[0] > 1)].items()}
-        speed, efficiency = (pooled.geometric(group[name].to_numpy(), of[name]) for name in (SPEED, "efficiency"))
-        made.append(
-            {
-                **dict(zip(CELL, values, strict=True)),
-                **dict(zip((SPEED, "speed_low", "speed_high"), speed, strict=True)),
-                **dict(zip(("efficiency", "low", "high"), efficiency, strict=True)),
-                "batch_size": int(group["batch_size"].iloc[0]),
-                "repeats": len(group),
-                "shared": bool(group["shared"].all()),
-                "device": group["device"].iloc[0],
-                "source": "measured",
-            }
-        )
-    return pd.DataFrame(made)
+# Measured on one machine
 
 
-def at_defaults(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the runs of `on_loopback` at the libraries' default settings."""
-    measured = on_loopback(ds)
-    return measured[_usual(measured)]
-
-
-def cell_spreads(ds: xr.Dataset) -> dict[bool, dict[str, dict[str, Spread]]]:
-    """Return what repetitions of a cell differ by, of throughput and of efficiency, for one rank and for several.
-
-    The keys are whether there are several ranks, the name of the quantity, and the network. Each run counts once.
-    """
-    usual = at_defaults(ds)
-    archs = sorted(set(usual["arch"]))
-    usual = usual[~usual["shared"]].set_index(list(CELL), drop=False)
-    return {
-        several: {name: _by_network(part[name], CELL, archs) for name in (SPEED, "efficiency")}
-        for several, part in ((False, usual[usual["ranks"] == 1]), (True, usual[usual["ranks"] > 1]))
-    }
-
-
-def _by_network(values: pd.Series, by: Sequence[str], archs: Sequence[str]) -> dict[str, Spread]:
-    """Pool within each network what values differ by within cells, which levels of the index tell apart."""
-    of = values.index.get_level_values("arch")
-    return pooled.by_kind({arch: pooled.spread(values[of == arch], list(by)) for arch in archs})
-
-
-def gaps(ds: xr.Dataset) -> pd.DataFrame:
-    """Return by network, scaling and ranks how many times Horovod's throughput DDP's is, with its interval.
-
-    ``shared`` are those of strong scaling whose runs are those of weak scaling.
-    """
-    by = ["arch", "scaling", "ranks", "shared"]
-    return ratios(paired(on_loopback(ds), by), by, _ratio_spreads(on_loopback(ds)))
-
-
-def paired(runs: pd.DataFrame, by: list[str]) -> pd.Series:
-    """Return DDP's throughput over Horovod's in the same repetition, on several ranks at the default settings."""
-    runs = runs[_usual(runs) & (runs["ranks"] > 1)]
-    wide = runs.pivot_table(index=[*by, "repeat"], columns="library", values=SPEED)
-    wide = wide.reindex(columns=["ddp", "horovod"])
-    return (wide["ddp"] / wide["horovod"]).dropna()
-
-
-def _ratio_spreads(measured: pd.DataFrame) -> dict[str, Spread]:
-    """Pool what ratios of two runs of a network differ by, those of the libraries on as many ranks in one repetition.
-
-    Ratios of settings to the defaults take it too: they share one run of the defaults, so that their own spread would
-    count that one again and again.
-    """
-    by = ["arch", "scaling", "ranks"]
-    runs = measured[~measured["shared"]]
-    return pooled.by_kind(
-        {arch: pooled.spread(paired(runs[runs["arch"] == arch], by), by) for arch in sorted(set(measured["arch"]))}
-    )
-
-
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-def tuned(ds: xr.Dataset) -> pd.DataFrame:
-    """Return, for every setting that was tuned, its throughput over that of the defaults.
-
-    Measured are those on the number of ranks on which most was, with an interval; simulated ones have none.
-    ``default`` are the defaults themselves, which are there to be drawn and are none of the settings tried.
-    """
-    parts = [_tuned_measured(on_loopback(ds)), _tuned_simulated(rows(ds, "simulated"))]
-    table = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    table = table.reindex(columns=[*table, *{"low", "high", "repeats"}.difference(table)])
-    names = table["variant"].str.split(",").str[0]
-    return table.assign(
-        panel=table["source"] + ": " + names + " on " + table["ranks"].astype(str) + " ranks, " + table["arch"]
-    )
-
-
-def _tuned_measured(measured: pd.DataFrame) -> pd.DataFrame:
-    ratio, by = _over_defaults(measured)
-    table = ratios(ratio, by, _ratio_spreads(measured))
-    table = table.assign(source="measured", setting=_in_words(table), default=_usual(table))
-    table.loc[table["default"], ["low", "high", "log_error"]] = np.nan  # 1 by definition
-    return table
-
-
-def _over_defaults(measured: pd.DataFrame) -> tuple[pd.Series, list[str]]:
-    """Return every run's throughput over that at the defaults in its repetition, and what tells settings apart."""
-    weak = measured[measured["scaling"] == "weak"]
-    changed = weak.loc[~_usual(weak), ["arch", "ranks"]]
-    often = changed["ranks"].value_counts().sort_index(ascending=False)
-    weak = weak[weak["arch"].isin(changed["arch"]) & (weak["ranks"] == (often.idxmax() if len(often) else 0))]
-    same = ["arch", "library", "repeat"]
-    usual = weak[_usual(weak)].set_index(same)[SPEED]
-    pairs = weak.join(usual.rename("usual"), on=same).dropna(subset="usual")
-    by = ["arch", "library", "variant", "ranks", *SETTINGS]
-    return (pairs[SPEED] / pairs["usual"]).set_axis(pd.MultiIndex.from_frame(pairs[by])), by
-
-
-def _tuned_simulated(simulated: pd.DataFrame) -> pd.DataFrame:
-    table = simulated[simulated["variant"] == TUNED]
-    if table.empty:
-        return table
-    usual = curves_at(simulated, OF_ITS_TIME)
-    ratio = table[SPEED] / table["ranks"].map(usual.set_index("ranks")[SPEED])
-    kept = table[["arch", "library", "variant", "ranks", *SETTINGS, "source"]]
-    default = np.all([kept[name] == usual[name].iloc[0] for name in SETTINGS], axis=0)
-    return kept.assign(ratio=ratio, setting=_in_words(kept), default=default)
-
-
-def _in_words(table: pd.DataFrame) -> list[str]:
-    return [
-        f"buckets of {row.bucket_mb:g} MiB"
-        if row.library == "ddp"
-        else f"cycle {row.cycle_time_ms:g} ms, fusion {row.fusion_threshold_mb:g} MiB"
-        for row in table.itertuples()
-    ]
-
-
-def labelled(points: pd.DataFrame) -> pd.DataFrame:
-    """Give the points of a calibration a text that says what each was."""
-    if "what" in points:
-        return points.assign(label=points["what"] + " on " + points["ranks"].astype(str) + " GPUs")
-    names = points["library"].map({"ddp": "DDP", "horovod": "Horovod"})
-    where = " on " + points["ranks"].astype(str) + " ranks, "
-    return points.assign(label=points["arch"] + ", " + names + where + _in_words(points))
-
-
-# -- simulated ---------------------------------------------------------------------------------------------------------
-
-
-def curves(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the simulated curves with their bands."""
-    simulated = rows(ds, "simulated")
-    return simulated[simulated["efficiency_low"].notna()].reset_index(drop=True)
-
-
-def curves_at(simulated: pd.DataFrame, variant: str) -> pd.DataFrame:
-    """Return one simulated curve, in order of ranks."""
-    chosen = simulated[(simulated["variant"] == variant) & simulated["efficiency_low"].notna()]
-    return chosen.sort_values("ranks", ignore_index=True)
-
-
-def ablation(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the curve that bends with everything on, and with one mechanism off at a time; ``gained`` is the rise."""
-    simulated = rows(ds, "simulated")
-    table = simulated[simulated["variant"] == UNCACHED].copy()
-    whole = table[table["switched_off"] == "none"].set_index("ranks")["efficiency"]
-    table["gained"] = table["efficiency"] - table["ranks"].map(whole)
-    return table.sort_values(["switched_off", "ranks"], ignore_index=True)
-
-
-def bend(ds: xr.Dataset, variant: str) -> float:
-    """Return the fewest ranks from which a doubling costs more than ``DROP`` of efficiency, or NaN where none does.
-
-    Where twice a number of ranks was not simulated, the curve is taken to be straight over the logarithm of ranks.
-    """
-    curve = curves_at(rows(ds, "simulated"), variant)
-    ranks, efficiency = curve["ranks"].to_numpy(float), curve["efficiency"].to_numpy()
-    lost = efficiency - np.interp(np.log(2 * ranks), np.log(ranks), efficiency)
-    found = ranks[(lost > DROP) & (2 * ranks <= ranks[-1]) & (ranks > 1)]
-    return float(found[0]) if len(found) else float("nan")
-
-
-def bend_range(ds: xr.Dataset, variant: str) -> tuple[float, float]:
-    """Return between which ranks a curve bends in the middle nine tenths of the draws; infinite where it does not."""
-    curve = curves_at(rows(ds, "simulated"), variant)
-    return float(curve["bend_low"].iloc[0]), float(curve["bend_high"].iloc[0])
-
-
-def ring_steps(ds: xr.Dataset) -> pd.DataFrame:
-    """Return how many steps a ring all-reduce took, by ranks."""
-    simulated = rows(ds, "simulated")
-    return simulated.loc[simulated["variant"] == RING, ["ranks", "message_steps"]].sort_values("ranks")
-
-
-# -- intervals ---------------------------------------------------------------------------------------------------------
+def _on_one_host(ds: xr.Dataset) -> pd.DataFrame:
+    measured = rows(ds, "measured")
+    return measured[measured["hosts"] == 1]
 
 
 def _usual(table: pd.DataFrame) -> pd.Series:
     return pd.Series(np.all([table[name] == value for name, value in SETTINGS.items()], axis=0), index=table.index)
 
 
-def ratios(ratio: pd.Series, by: Sequence[str], spreads: Mapping[str, Spread]) -> pd.DataFrame:
-    """Return the geometric mean of ratios by group, with its interval by the spread of its network."""
-    made = []
-    for values, group in ratio.groupby(level=list(by), sort=True):
-        spread = spreads[group.index.get_level_values("arch")[0]]
-        middle, low, high = pooled.geometric(group.to_numpy(), spread)
-        made.append(
+def cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return measured throughput and efficiency by network, scaling, library and ranks, at the default settings."""
+    measured = _on_one_host(ds)
+    usual = measured[_usual(measured)].assign(several=lambda table: table["ranks"] > 1)
+    indexed = usual.set_index([*_CELL, "several", "repeat"])
+    alike = ("arch", "several")  # one rank alone waits for nobody, and spreads otherwise
+    speed, efficiency = (pooled_geometric(indexed[name], alike) for name in (SPEED, "efficiency"))
+    table = efficiency.rename(columns={"value": "efficiency", "n": "repeats"})
+    table[[SPEED, "speed_low", "speed_high"]] = speed[["value", "low", "high"]]
+    table["batch_size"] = indexed.groupby(level=[*_CELL, "several"])["batch_size"].first()
+    return table.reset_index().drop(columns="several")
+
+
+def _ratios(ds: xr.Dataset) -> pd.Series:
+    """Return DDP's throughput over Horovod's in the same repetition, on several ranks at the default settings."""
+    measured = _on_one_host(ds)
+    measured = measured[_usual(measured) & (measured["ranks"] > 1)]
+    wide = measured.pivot_table(index=["arch", "scaling", "ranks", "repeat"], columns="library", values=SPEED)
+    wide = wide.reindex(columns=["ddp", "horovod"])
+    return (wide["ddp"] / wide["horovod"]).dropna()
+
+
+def leads(ds: xr.Dataset, scaling: str = "weak") -> pd.DataFrame:
+    """Return by network and ranks how many times Horovod's throughput DDP's is, and under ``EVERY`` over all networks.
+
+    The networks of a repetition are measured in one launch and share what that launch had. So for ``EVERY`` they are
+    averaged within a launch, and n counts launches.
+    """
+    ratio = _ratios(ds)
+    own = pooled_geometric(ratio, ["arch"]).reset_index()
+    own = own[own["scaling"] == scaling].drop(columns="scaling")
+    runs_of = ratio.rename("ratio").reset_index().query("scaling == @scaling")
+    wide = runs_of.pivot_table(index=["ranks", "repeat"], columns="arch", values="ratio").dropna()
+    if wide.empty:
+        return own
+    by_launch = pd.Series(stats.gmean(wide, axis=1), index=wide.index)
+    return pd.concat([own, pooled_geometric(by_launch).reset_index().assign(arch=EVERY)], ignore_index=True)
+
+
+# Settings
+
+
+def _over_defaults(ds: xr.Dataset) -> pd.Series:
+    """Return throughput over that at the defaults in its repetition, on the ranks on which most settings were tried."""
+    weak = _on_one_host(ds).query("scaling == 'weak'")
+    changed = weak.loc[~_usual(weak), ["arch", "ranks"]]
+    often = changed["ranks"].value_counts().sort_index(ascending=False)
+    weak = weak[weak["arch"].isin(changed["arch"]) & (weak["ranks"] == (often.idxmax() if len(often) else 0))]
+    same = ["arch", "library", "repeat"]
+    pairs = weak.join(weak[_usual(weak)].set_index(same)[SPEED].rename("usual"), on=same).dropna(subset="usual")
+    by = ["arch", "library", "variant", "ranks", *SETTINGS, "repeat"]
+    return (pairs[SPEED] / pairs["usual"]).set_axis(pd.MultiIndex.from_frame(pairs[by]))
+
+
+def tuned(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the throughput of every setting that was tried over that of the defaults, measured and simulated.
+
+    A setting of a network takes the spread of the libraries' ratios: its own would count the one run of the defaults
+    again and again. The defaults are 1 by definition, and simulated settings have no interval.
+    """
+    ratio = _over_defaults(ds)
+    measured = pooled_geometric(ratio, ["arch"], spread_of=_ratios(ds)) if len(ratio) else pd.DataFrame()
+    measured = measured.reset_index().assign(source="measured")
+    if len(measured):
+        measured.loc[_usual(measured), ["low", "high"]] = np.nan
+    simulated = rows(ds, "simulated")
+    usual = curve(ds, OF_ITS_TIME).set_index("ranks")[SPEED]
+    simulated = simulated[simulated["variant"] == TUNED].assign(
+        value=lambda table: table[SPEED] / table["ranks"].map(usual)
+    )
+    columns = ["arch", "library", "ranks", *SETTINGS, "source", "value", "low", "high", "n"]
+    table = pd.concat([measured, simulated], ignore_index=True).reindex(columns=columns)
+    setting = [
+        f"buckets of {row.bucket_mb:g} MiB"
+        if row.library == "ddp"
+        else f"cycle {row.cycle_time_ms:g} ms, fusion {row.fusion_threshold_mb:g} MiB"
+        for row in table.itertuples()
+    ]
+    where = table["ranks"].astype(str) + np.where(table["source"] == "measured", " processes, ", " GPUs, ")
+    library = table["library"].map({"ddp": "DDP", "horovod": "Horovod"})
+    return table.assign(setting=setting, panel=table["source"] + ": " + library + " on " + where + table["arch"])
+
+
+def best_setting_held_out(ds: xr.Dataset, library: str = "horovod") -> pd.Series:
+    """Return for each launch the gain of the setting that is best in the other launches.
+
+    The best of several settings is best by luck too; a launch that had no part in the choice does not have that luck.
+    """
+    ratio = _over_defaults(ds)
+    if ratio.empty:
+        return ratio
+    table = ratio.rename("ratio").reset_index()
+    table = table[(table["library"] == library) & ~_usual(table)]
+    wide = np.log(table.pivot_table(index="repeat", columns=list(SETTINGS), values="ratio")).dropna(axis="columns")
+    held_out = {
+        repeat: float(np.exp(wide.loc[repeat, wide.drop(index=repeat).mean().idxmax()]))
+        for repeat in (wide.index if len(wide) > 1 else ())
+    }
+    return pd.Series(held_out, dtype=float)
+
+
+# Over links
+
+
+def linked_cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return efficiency and seconds of a step by network, hosts, library and the rate of links; maybe no row."""
+    measured = rows(ds, "measured")
+    measured = measured[measured["hosts"] > 1].assign(slow=lambda table: table["link_mbit"] <= SLOW)
+    if measured.empty:
+        return measured
+    by = [*_LINKED, "slow"]
+    indexed = measured.set_index([*by, "repeat"])
+    efficiency, step = (pooled_geometric(indexed[name], ["slow"]) for name in ("efficiency", "step_seconds"))
+    table = efficiency.rename(columns={"value": "efficiency", "n": "repeats"}).assign(step_seconds=step["value"])
+    groups = indexed.groupby(level=by)
+    table["achieved_mbit"] = groups["achieved_mbit"].agg(stats.gmean)
+    return table.reset_index().drop(columns="slow")
+
+
+# Simulated
+
+
+def curve(ds: xr.Dataset, variant: str) -> pd.DataFrame:
+    """Return one simulated curve, in order of ranks."""
+    simulated = rows(ds, "simulated")
+    chosen = simulated[(simulated["variant"] == variant) & simulated["efficiency_low"].notna()]
+    return chosen.sort_values("ranks", ignore_index=True)
+
+
+def curves(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the simulated curves with their bands, and as ``FREE`` that without a cache if agreeing cost nothing."""
+    simulated = rows(ds, "simulated")
+    free = simulated[(simulated["variant"] == UNCACHED) & (simulated["switched_off"] == "negotiation")]
+    kept = pd.concat([simulated[simulated["efficiency_low"].notna()], free.assign(variant=FREE)])
+    return kept[["variant", "arch", "network", "ranks", "efficiency", "efficiency_low", "efficiency_high"]].reset_index(
+        drop=True
+    )
+
+
+def simulated_leads(ds: xr.Dataset) -> pd.DataFrame:
+    """Return DDP's efficiency over that of each Horovod by ranks, with the middle nine tenths of paired draws."""
+    simulated = rows(ds, "simulated")
+    simulated = simulated[simulated["ddp_lead_low"].notna() & (simulated["ranks"] > 1)]
+    ddp = curve(ds, DDP).set_index("ranks")["efficiency"]
+    table = simulated.assign(value=simulated["ranks"].map(ddp) / simulated["efficiency"])
+    table = table.rename(columns={"ddp_lead_low": "low", "ddp_lead_high": "high"})
+    return table[["variant", "ranks", "value", "low", "high"]].reset_index(drop=True)
+
+
+def ring_steps(ds: xr.Dataset) -> pd.Series:
+    """Return how many steps a ring all-reduce took, by ranks."""
+    simulated = rows(ds, "simulated")
+    return simulated[simulated["variant"] == RING].set_index("ranks")["message_steps"].sort_index()
+
+
+def judged(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the logarithm by which the simulator is off in throughput, by point and library, where it was not fitted.
+
+    The table is empty for results that nobody has judged.
+    """
+    measured = _on_one_host(ds).reindex(columns=["arch", "batch_size", "ranks", *SETTINGS, "library", SPEED, JUDGED])
+    known = np.log(
+        measured[(measured["ranks"] > 1) & measured[JUDGED].notna()]
+        .groupby(["arch", "batch_size", "ranks", *SETTINGS, "library"])[[SPEED, JUDGED]]
+        .agg(stats.gmean)
+    )
+    off = (known[JUDGED] - known[SPEED]).rename("off").reset_index()
+    wide = off.pivot_table(index=["arch", "batch_size", "ranks", *SETTINGS], columns="library", values="off")
+    return wide.reindex(columns=["ddp", "horovod"])
+
+
+def simulator_errors(ds: xr.Dataset, others: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Return for readers how far the simulator is off where it was not fitted; ``others`` are more relative errors."""
+    off = judged(ds)
+    found = {
+        "throughput on one machine": np.expm1(pd.concat([off["ddp"], off["horovod"]]).dropna()),
+        "DDP over Horovod on one machine": np.expm1((off["ddp"] - off["horovod"]).dropna()),
+        **others,
+    }
+    return pd.DataFrame(
+        [
             {
-                **dict(zip(by, values if isinstance(values, tuple) else (values,), strict=True)),
-                "ratio": middle,
-                "low": low,
-                "high": high,
-                "repeats": len(group),
-                "log_error": spread.error(len(group)),
-                "freedom": spread.freedom,
+                "simulated": name,
+                "points": len(error),
+                "median error": f"{error.abs().median():.0%}",
+                "root mean square": f"{(error**2).mean() ** 0.5:.0%}",
+                "largest": f"{error.abs().max():.0%}",
             }
-        )
-    return pd.DataFrame(made, columns=[*by, "ratio", "low", "high", "repeats", "log_error", "freedom"])
-
-
-def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Return the mean and Student's interval of it; of one value the interval is not known (NaN)."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, float("nan"), float("nan")
-    half = stats.t.ppf((1 + summary.CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return mean, mean - float(half), mean + float(half)
+            for name, error in found.items()
+            if len(error)
+        ]
+    )

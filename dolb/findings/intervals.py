@@ -69,6 +69,31 @@ def paired(wide: pd.DataFrame, one: str, other: str) -> Estimate | None:
     return student(differences) if len(differences) > 1 else None
 
 
+def pooled_geometric(values: pd.Series, alike: Sequence[str] = (), spread_of: pd.Series | None = None) -> pd.DataFrame:
+    """Return the geometric mean of each cell of few repetitions, with Student's interval by one spread for many cells.
+
+    Cells are told apart by the levels of the index other than ``repeat``; those that agree in ``alike`` share the
+    variance of their logarithms, or have that of ``spread_of``, of cells of its own. Columns are value, low, high, n;
+    where nothing was repeated the interval is not known (NaN).
+    """
+    cells, of = (_log_cells(series) for series in (values, values if spread_of is None else spread_of))
+    sums = pd.DataFrame({"free": of["count"] - 1, "squares": of["var"].fillna(0.0) * (of["count"] - 1)})
+    shared = (
+        cells.index.to_frame(index=False)[list(alike)].join(sums.groupby(level=list(alike)).sum(), on=list(alike))
+        if alike
+        else pd.DataFrame([sums.sum()] * len(cells))
+    ).set_axis(cells.index)
+    known = shared["free"].where(shared["free"] > 0)
+    half = stats.t.ppf(TAILS[1], known) * np.sqrt(shared["squares"] / known / cells["count"])
+    bounds = {"value": cells["mean"], "low": cells["mean"] - half, "high": cells["mean"] + half}
+    return np.exp(pd.DataFrame(bounds)).assign(n=cells["count"])
+
+
+def _log_cells(values: pd.Series) -> pd.DataFrame:
+    levels = [name for name in values.index.names if name != "repeat"]
+    return np.log(values).groupby(level=levels, sort=True).agg(["mean", "var", "count"])
+
+
 def deviation_ratio(one: pd.DataFrame | pd.Series, other: pd.DataFrame | pd.Series, by: Sequence[str]) -> Estimate:
     """Return the ratio of two pooled standard deviations within cells, with the interval of the F distribution.
 
