@@ -21,10 +21,10 @@ from dolb import data as datasets
 from dolb import publishing as publish
 from dolb.findings import batch_size as study
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks import scaling_sweep
+from dolb.profiling.ranks.launch import RankError
 from dolb.profiling.ranks.links import LinkError
-from dolb.profiling.ranks.workers import WorkerError
-from dolb.profiling.simulator import curves, machine
+from dolb.profiling.ranks.sweep import complete, measure_all
+from dolb.profiling.simulator import curves, fit
 from dolb.profiling.traces import timeline
 from dolb.publishing import gate, pages
 from dolb.training.device import DeviceError
@@ -50,7 +50,7 @@ _FOR_THE_USER = (
     TimeoutError,
     TypeError,
     ValueError,
-    WorkerError,
+    RankError,
 )
 # What stands beside the measurements of an experiment; it takes seconds, so it is made when they are published.
 _SIMULATED: dict[str, Callable[[], Any]] = {
@@ -212,7 +212,7 @@ def sweep(
             typer.echo(f"  {config.key}  {recipes.in_words(config)}")
         return
     if isinstance(configs[0], ScalingConfig):
-        ds = scaling_sweep.measure_all(configs, store=store, time_limit=time_limit)
+        ds = measure_all(configs, store=store, time_limit=time_limit)
     else:
         ends = None if time_limit is None else time.monotonic() + time_limit
         work = {"store": store, "device": device, "data_dir": data_dir}
@@ -294,11 +294,8 @@ def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir 
     if demo:
         raise ValueError(f"{store} holds demo runs (on {demo[0]}) of {slug}; only the study's own runs are published")
     before = [results.load(target)] if target.exists() else []
-    if slug in _SIMULATED:
-        merged = scaling_sweep.complete([*before, *fresh], _SIMULATED[slug]())
-    else:
-        merged = results.merge([*before, *fresh])
-    results.save(machine.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
+    merged = complete([*before, *fresh], _SIMULATED[slug]()) if slug in _SIMULATED else results.merge([*before, *fresh])
+    results.save(fit.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
     sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()

@@ -10,7 +10,7 @@ import xarray as xr
 
 from dolb import results
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks import scaling_sweep
+from dolb.profiling.ranks import sweep
 from dolb.profiling.simulator import curves
 
 
@@ -79,8 +79,8 @@ def small_simulation() -> xr.Dataset:
 
 
 def completed(measured: list[xr.Dataset], simulation: xr.Dataset) -> xr.Dataset:
-    """Join measured and simulated rows as `scaling_sweep.complete` does, faster: all simulated ones but one at once."""
-    ds = scaling_sweep.complete(measured, simulation.isel(run=[0]))
+    """Join measured and simulated rows as `sweep.complete` does, faster: all simulated ones but one at once."""
+    ds = sweep.complete(measured, simulation.isel(run=[0]))
     rest = simulation.isel(run=slice(1, None))
     whole = xr.concat([ds, rest], "run", join="outer", coords="minimal", compat="equals", data_vars="all")
     return results.describe(whole)

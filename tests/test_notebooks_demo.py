@@ -14,7 +14,7 @@ from waiting import cpu_seconds
 from dolb import data, results
 from dolb import publishing as publish
 from dolb.filtering import decisions
-from dolb.profiling.ranks import workers
+from dolb.profiling.ranks import launch
 
 COMMUNICATION = ("11-ddp-vs-horovod", "12-step-timeline")
 DEMO_SECONDS, CORES = 180, 2  # for both of these, on as many cores, by the time of their processes
@@ -59,8 +59,8 @@ def test_a_notebook_trains_and_draws_a_set_of_ones_own(demo_store, tmp_path, rep
 @pytest.mark.timeout(900)  # a machine that others use too may take several times as long
 def test_the_notebooks_on_communication_train_under_both_libraries_within_minutes(require_part, tmp_path, repo_root):
     try:
-        workers.require_horovod()
-    except workers.WorkerError as error:
+        launch.require_horovod()
+    except workers.RankError as error:
         require_part("horovod", False, str(error))
     begun = cpu_seconds()
     for name in COMMUNICATION:

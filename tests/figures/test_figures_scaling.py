@@ -10,7 +10,7 @@ from made_scaling import completed, made_linked, made_measurement, made_measurem
 from dolb import claims, figures, results
 from dolb.findings import ddp_vs_horovod as study
 from dolb.findings import links, simulated_lead, step_timeline
-from dolb.profiling.simulator import calibrate, curves, linked, machine
+from dolb.profiling.simulator import calibrate, curves, fit, linked
 from dolb.profiling.traces import timeline
 
 
@@ -23,7 +23,7 @@ def ds():
 
 @pytest.fixture(scope="module")
 def charts(ds):
-    fitted = machine.check(ds, count=1).fits[0]
+    fitted = fit.check(ds, count=1).fits[0]
     over_links = results.merge(made_linked(lambda library, hosts, rate, repeat: min(rate, 90.0 + repeat) * hosts))
     over_links = completed([over_links], small_simulation())
     return {

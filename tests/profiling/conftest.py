@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dolb.profiling.ranks import workers
-from dolb.profiling.traces import trace
+from dolb.profiling.ranks import launch
+from dolb.profiling.traces import read
 
 TRACES = Path(__file__).resolve().parent / "traces"
 
@@ -15,15 +15,15 @@ TRACES = Path(__file__).resolve().parent / "traces"
 def horovod(require_part):
     """A Horovod built for this torch; `make horovod` makes one."""
     try:
-        workers.require_horovod()
-    except workers.WorkerError as error:
+        launch.require_horovod()
+    except launch.RankError as error:
         require_part("horovod", False, str(error))
 
 
 @pytest.fixture(scope="session", params=["ddp", "horovod"])
 def recorded(request):
     """The events of the traces of one library; reading needs no Horovod."""
-    return trace.read(trace.find(TRACES / request.param))
+    return read.read(read.find(TRACES / request.param))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from dolb import results
 from dolb.findings.step_timeline import one_step
-from dolb.profiling.traces import breakdown, trace
+from dolb.profiling.traces import breakdown, read
 
 TRACES = Path(__file__).resolve().parent / "traces"
 
@@ -16,7 +16,7 @@ TRACES = Path(__file__).resolve().parent / "traces"
 def events(*rows):
     """Make a table of (rank, lane, name, start, end)."""
     table = pd.DataFrame(rows, columns=["rank", "lane", "name", "start_us", "end_us"])
-    return trace.dataset(table.assign(bytes=0), {"source": "simulated"})
+    return read.dataset(table.assign(bytes=0), {"source": "simulated"})
 
 
 ONE_STEP = events(
@@ -98,7 +98,7 @@ def test_a_rank_that_arrives_early_waits_and_then_both_transfer():
 
 def test_waiting_cannot_be_told_where_one_rank_alone_recorded_collectives():
     with pytest.raises(ValueError, match=r"by rank: \{0: 69\}, of ranks \[0, 1\]"):
-        breakdown.wait_time(trace.read(trace.find(TRACES / "horovod")))
+        breakdown.wait_time(read.read(read.find(TRACES / "horovod")))
 
 
 def test_events_without_steps_are_refused():
@@ -121,7 +121,7 @@ def test_on_real_traces_the_parts_add_up_to_the_step(recorded):
 
 
 def test_in_the_recorded_steps_of_ddp_one_rank_waits_for_the_straggler():
-    recorded = trace.read(trace.find(TRACES / "ddp"))
+    recorded = read.read(read.find(TRACES / "ddp"))
     late = breakdown.potential_stragglers(recorded)
     waited = breakdown.wait_time(recorded).groupby("rank")["wait_us"].sum()
     # Who was last in every step is the one that waited least.

@@ -9,9 +9,9 @@ import xarray as xr
 import yaml
 
 from dolb.profiling.simulator import calibrate, curves, network, tensors
-from dolb.profiling.simulator.policy import DDP, horovod
+from dolb.profiling.simulator.libraries import DDP, horovod
 from dolb.profiling.simulator.scaling import FITTED_JITTER, UNKNOWN, Range, turn
-from dolb.profiling.simulator.simulate import Scenario, simulate
+from dolb.profiling.simulator.step import Scenario, simulate
 
 RESNET18 = tensors.v100("resnet18", batch_per_rank=8)
 LIBRARIES = {"DDP": DDP(), "Horovod": horovod("0.28.1", blocking=True)}

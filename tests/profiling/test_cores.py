@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from dolb.profiling.ranks import cores, workers
+from dolb.profiling.ranks import cores, launch
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_least_quota_of_a_cgroup_and_of_those_around_it_counts(tmp_path):
 def test_a_quota_leaves_whole_cores_and_one_at_least(monkeypatch, allowed, ranks):
     monkeypatch.setattr(cores, "quota", lambda: allowed)
     assert cores.usable() == (ranks or len(os.sched_getaffinity(0)))
-    assert workers.slots() == cores.usable()
+    assert launch.slots() == cores.usable()
 
 
 def test_no_more_threads_are_busy_than_there_are():

@@ -7,8 +7,8 @@ from made_scaling import made_measurement, small_simulation
 
 from dolb import results
 from dolb.profiling.simulator import curves, network
-from dolb.profiling.simulator.policy import DDP
-from dolb.profiling.simulator.simulate import MECHANISMS, simulate
+from dolb.profiling.simulator.libraries import DDP
+from dolb.profiling.simulator.step import MECHANISMS, simulate
 
 
 @pytest.fixture(scope="module")

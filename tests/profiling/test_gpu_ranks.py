@@ -8,14 +8,14 @@ import torch
 
 from dolb import models
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks.workers import measure
-from dolb.profiling.traces import trace
+from dolb.profiling.ranks.launch import measure
+from dolb.profiling.traces import read
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 def events_of(folder):
-    return trace.read(trace.find(folder)).to_dataframe()
+    return read.read(read.find(folder)).to_dataframe()
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from torch import nn
 
 from dolb import models, results
 from dolb.profiling.simulator import layers, network, spreads, tensors
-from dolb.profiling.simulator.policy import DDP
-from dolb.profiling.simulator.simulate import Scenario, simulate
+from dolb.profiling.simulator.libraries import DDP
+from dolb.profiling.simulator.step import Scenario, simulate
 
 SMALL = {"batch_per_rank": 4, "image_size": 32, "device": "cpu", "passes": 3, "warmup": 1}
 FORWARD_SLEEP, BACKWARD_SLEEP = 0.03, 0.06

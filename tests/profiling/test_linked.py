@@ -5,10 +5,10 @@ import pytest
 from made_scaling import made_linked, made_measurement
 
 from dolb import results
-from dolb.profiling.ranks import scaling_sweep
+from dolb.profiling.ranks import sweep
 from dolb.profiling.simulator import linked, network
 from dolb.profiling.simulator.scaling import turn
-from dolb.profiling.simulator.simulate import simulate
+from dolb.profiling.simulator.step import simulate
 
 ALONE = 40.0  # images a second of one rank
 SLOWER = {"ddp": 1.3, "horovod": 1.6}  # side by side
@@ -83,7 +83,7 @@ def beside():
         alone=lambda rate, repeat: (ALONE, 4 * ALONE) if repeat else (2 * ALONE, 2 * ALONE),
         arch="resnet18",
     )
-    return scaling_sweep.with_efficiency(results.merge(rows))
+    return sweep.with_efficiency(results.merge(rows))
 
 
 def test_one_rank_without_a_library_is_the_one_compared_with_where_it_was_measured(beside):
@@ -108,7 +108,7 @@ def test_a_rank_alone_that_differs_from_launch_to_launch_moves_no_point_of_its_o
     rates, drift = (100.0, 1000.0, np.inf), {100.0: 2.0, 1000.0: 0.5, np.inf: 1.0}
     speeds = {"rates": rates, "repeats": 1, "arch": "resnet18"}
     noisy = made_linked(by_the_simulator, alone=lambda rate, _: (ALONE * drift[rate], ALONE * drift[rate]), **speeds)
-    found = linked.judge(scaling_sweep.with_efficiency(results.merge(noisy)))
+    found = linked.judge(sweep.with_efficiency(results.merge(noisy)))
     assert found.points["images_per_second_alone"].tolist() == pytest.approx([ALONE] * 6)  # 2 by 1/2 by 1
     assert found.worst("judge") < 0.02
     for name, factor in found.knobs.items():

@@ -18,9 +18,9 @@ from waiting import wait_until
 
 from dolb import models
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks import links, transfer, workers
+from dolb.profiling.ranks import launch, links, transfer
+from dolb.profiling.ranks.launch import Place, RankError, measure
 from dolb.profiling.ranks.links import LinkError
-from dolb.profiling.ranks.workers import Place, WorkerError, measure
 
 MBIT = 10.0
 RATES = (MBIT, math.inf, 2 * MBIT)
@@ -291,7 +291,7 @@ def trained(machine, request, tmp_path_factory):
         if library not in made:
             folder = tmp_path_factory.mktemp(library)
             configs = [ScalingConfig(library=library, steps=4, **TINY | {"link_mbit": rate}) for rate in RATES]
-            rows = workers.measure_together(configs, folder=folder, oversubscribe=True, timeout=120)
+            rows = launch.measure_together(configs, folder=folder, oversubscribe=True, timeout=120)
             made[library] = dict(zip(RATES, rows, strict=True)), folder
         return made[library]
 
@@ -346,7 +346,7 @@ def test_when_a_rank_is_killed_its_host_and_the_others_go_too(machine, request, 
 
     thread = threading.Thread(target=kill)
     thread.start()
-    with pytest.raises(WorkerError, match=rf"rank 1 of 2 \({library}\) ended with exit code -9 \(SIGKILL\)"):
+    with pytest.raises(RankError, match=rf"rank 1 of 2 \({library}\) ended with exit code -9 \(SIGKILL\)"):
         measure(ScalingConfig(library=library, steps=10**6, **TINY), folder=folder, oversubscribe=True, timeout=120)
     thread.join()
     assert namespaces() == []
@@ -404,7 +404,7 @@ def test_a_config_with_hosts_that_cannot_be_is_refused(changes, said):
 
 def test_a_place_and_hosts_are_not_both_accepted():
     with pytest.raises(ValueError, match="a place cannot be given for 2 hosts"):
-        workers.check(ScalingConfig(ranks=2, hosts=2), place=Place(), oversubscribe=True)
+        launch.check(ScalingConfig(ranks=2, hosts=2), place=Place(), oversubscribe=True)
 
 
 def test_hosts_leave_the_key_of_a_measurement_without_them_as_it_was():

@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 
 from dolb import models
-from dolb.profiling.simulator import policy, tensors
-from dolb.profiling.simulator.policy import DDP, MIB, Horovod, horovod
+from dolb.profiling.simulator import libraries, tensors
+from dolb.profiling.simulator.libraries import DDP, MIB, Horovod, horovod
 
 
 def sizes_of(arch):
@@ -15,7 +15,7 @@ def sizes_of(arch):
 
 def bucket_sizes(arch):
     sizes = sizes_of(arch)
-    return [sum(sizes[a:b]) for a, b in policy.buckets(sizes, DDP().first_bucket_bytes, DDP().bucket_bytes)]
+    return [sum(sizes[a:b]) for a, b in libraries.buckets(sizes, DDP().first_bucket_bytes, DDP().bucket_bytes)]
 
 
 @pytest.mark.parametrize("arch", ["resnet18", "resnet50"])
@@ -23,7 +23,7 @@ def test_buckets_are_those_that_torch_assigns(arch):
     parameters = list(models.build(arch, 1000).parameters())[::-1]
     limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * MIB]
     assigned, _ = dist._compute_bucket_assignment_by_size(parameters, limits)
-    ranges = list(policy.buckets(sizes_of(arch), *limits))
+    ranges = list(libraries.buckets(sizes_of(arch), *limits))
     assert [list(range(a, b)) for a, b in ranges] == assigned
 
 
@@ -58,7 +58,7 @@ def test_lanes_wait_side_by_side_and_take_turns_with_bytes():
 
 
 def test_lanes_are_those_of_torch_s_gloo_backend():
-    assert dist.ProcessGroupGloo._Options()._threads == policy.GLOO_THREADS
+    assert dist.ProcessGroupGloo._Options()._threads == libraries.GLOO_THREADS
 
 
 def test_no_lane_at_all_is_refused():
@@ -90,7 +90,7 @@ def test_a_version_that_is_none_is_refused():
 
 
 def test_fused_tensors_fit_the_buffer_unless_one_alone_does_not():
-    assert list(policy.fuse([3, 3, 9, 1, 1], 0, 5, limit=6)) == [(0, 2), (2, 3), (3, 5)]
+    assert list(libraries.fuse([3, 3, 9, 1, 1], 0, 5, limit=6)) == [(0, 2), (2, 3), (3, 5)]
 
 
 def test_horovod_reduces_at_a_cycle_what_was_ready_before_it():
@@ -137,5 +137,5 @@ def test_a_cycle_that_negotiates_longer_than_its_time_starts_late():
 
 
 def test_a_bucket_size_of_ones_own_holds_for_the_first_bucket_too():
-    assert policy.ddp(25 * MIB) == policy.ddp() == DDP()  # torch's default
-    assert policy.ddp(2 * MIB) == DDP(bucket_bytes=2 * MIB, first_bucket_bytes=2 * MIB)
+    assert libraries.ddp(25 * MIB) == libraries.ddp() == DDP()  # torch's default
+    assert libraries.ddp(2 * MIB) == DDP(bucket_bytes=2 * MIB, first_bucket_bytes=2 * MIB)

@@ -10,8 +10,8 @@ from made_scaling import small_simulation
 
 from dolb.findings import ddp_vs_horovod as study
 from dolb.profiling.simulator import network, scaling, tensors
-from dolb.profiling.simulator.policy import DDP, horovod
-from dolb.profiling.simulator.simulate import Scenario, simulate
+from dolb.profiling.simulator.libraries import DDP, horovod
+from dolb.profiling.simulator.step import Scenario, simulate
 
 RESNET50 = tensors.v100("resnet50")
 SCENARIOS = {

@@ -9,7 +9,7 @@ from made_scaling import completed, made_linked, made_measurement, made_measurem
 
 from dolb import results
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks import scaling_sweep, workers
+from dolb.profiling.ranks import launch, sweep
 
 TINY = {"arch": "smallnet-4", "data": "digits", "batch_size_per_rank": 8, "steps": 2, "warmup_steps": 1}
 
@@ -19,14 +19,14 @@ def launched(tmp_path_factory):
     """The store and the table of two measurements of one launch, made within a time limit that ends during it."""
     store = tmp_path_factory.mktemp("store")
     configs = [ScalingConfig(**TINY | {"steps": steps}, alone_steps=1) for steps in (1, 2)]
-    return configs, store, scaling_sweep.measure_all(configs, store=store, time_limit=1, progress=False)
+    return configs, store, sweep.measure_all(configs, store=store, time_limit=1, progress=False)
 
 
 def test_a_measurement_that_the_store_has_is_not_made_again(launched):
     (known, _), store, first = launched
     kept = (store / f"{known.key}.nc").stat().st_mtime_ns
     new = ScalingConfig(**TINY, repeat=1)
-    both = scaling_sweep.measure_all([known, new], store=store, progress=False)
+    both = sweep.measure_all([known, new], store=store, progress=False)
     assert (store / f"{known.key}.nc").stat().st_mtime_ns == kept
     assert both["key"].values.tolist() == [known.key, new.key]
     assert both["images_per_second"].values[0] == first["images_per_second"].values[0]
@@ -42,7 +42,7 @@ def test_a_repetition_is_made_whole_before_the_next_by_as_few_processes_as_can_b
         for library in ("ddp", "horovod")
         for ranks in (1, 2)
     ]
-    groups = scaling_sweep.together([*configs, ScalingConfig(library="horovod", ranks=2, cycle_time_ms=5.0)])
+    groups = sweep.together([*configs, ScalingConfig(library="horovod", ranks=2, cycle_time_ms=5.0)])
     assert [len(group) for group in groups] == [2, 2, 2, 2, 1, 2, 2, 2, 2]
     assert [group[0].repeat for group in groups] == [0] * 5 + [1] * 4
     assert all(len({(one.library, one.ranks, one.cycle_time_ms) for one in group}) == 1 for group in groups)
@@ -51,7 +51,7 @@ def test_a_repetition_is_made_whole_before_the_next_by_as_few_processes_as_can_b
 def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
     done, waiting = ScalingConfig(**TINY), ScalingConfig(**TINY, repeat=1)
     results.RunStore(tmp_path).put(made_measurement(**done.as_dict()))
-    ds = scaling_sweep.measure_all([done, waiting], store=tmp_path, time_limit=0, progress=False)
+    ds = sweep.measure_all([done, waiting], store=tmp_path, time_limit=0, progress=False)
     assert ds["key"].values.tolist() == [done.key]
     assert ds.attrs["unfinished"] == 1
 
@@ -64,23 +64,23 @@ def test_a_time_limit_drops_nothing_that_a_launch_has_made(launched):
 
 def test_a_time_limit_that_leaves_nothing_says_so(tmp_path):
     with pytest.raises(TimeoutError, match="before any of 1 measurements"):
-        scaling_sweep.measure_all([ScalingConfig(**TINY)], store=tmp_path, time_limit=0, progress=False)
+        sweep.measure_all([ScalingConfig(**TINY)], store=tmp_path, time_limit=0, progress=False)
 
 
 def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path):
-    many = workers.slots() + 1
+    many = launch.slots() + 1
     with pytest.raises(ValueError, match=f"{many} ranks need as many slots"):
-        scaling_sweep.measure_all([ScalingConfig(**TINY), ScalingConfig(**TINY, ranks=many)], store=tmp_path)
+        sweep.measure_all([ScalingConfig(**TINY), ScalingConfig(**TINY, ranks=many)], store=tmp_path)
     assert not list(tmp_path.glob("*.nc"))
 
 
 def test_an_empty_list_is_refused():
     with pytest.raises(ValueError, match="the list of configs is empty"):
-        scaling_sweep.measure_all([])
+        sweep.measure_all([])
 
 
 def efficiency(*parts):
-    return scaling_sweep.with_efficiency(results.merge(parts))["efficiency"].values
+    return sweep.with_efficiency(results.merge(parts))["efficiency"].values
 
 
 def test_efficiency_is_against_one_rank_without_a_library_of_the_same_launch():
@@ -122,7 +122,7 @@ def test_without_a_run_on_one_rank_the_efficiency_is_not_known():
 
 def test_the_whole_has_measured_and_simulated_rows_and_each_says_which(tmp_path):
     measured = made_measurements(lambda library, ranks, repeat: 90.0 * ranks)
-    ds = scaling_sweep.complete(measured, small_simulation())
+    ds = sweep.complete(measured, small_simulation())
     assert set(ds["source"].values) == {"measured", "simulated"}
     assert (ds["source"] == "measured").sum() == len(measured)
     xr.testing.assert_identical(results.load(results.save(ds, tmp_path / "all.nc"))["variant"], ds["variant"])
@@ -131,18 +131,18 @@ def test_the_whole_has_measured_and_simulated_rows_and_each_says_which(tmp_path)
 def test_what_is_completed_faster_for_tests_is_the_same():
     measured = [*made_measurements(lambda library, ranks, repeat: 90.0 * ranks), *made_linked(lambda *at: 90.0)]
     simulation = small_simulation()
-    xr.testing.assert_identical(completed(measured, simulation), scaling_sweep.complete(measured, simulation))
+    xr.testing.assert_identical(completed(measured, simulation), sweep.complete(measured, simulation))
 
 
 def test_simulated_rows_are_renewed_and_never_pile_up():
     measured = [made_measurement(100)]
-    once = scaling_sweep.complete(measured, small_simulation())
-    assert scaling_sweep.complete([once], small_simulation()).sizes == once.sizes
+    once = sweep.complete(measured, small_simulation())
+    assert sweep.complete([once], small_simulation()).sizes == once.sizes
 
 
 def test_events_of_every_repetition_stay(repo_root):
     published = results.load(repo_root / "results" / "step-timeline.nc")
-    renewed = scaling_sweep.complete([published], small_simulation())
+    renewed = sweep.complete([published], small_simulation())
     measured = np.flatnonzero(renewed["source"].values == "measured")
     assert set(renewed["repeat"].values[measured]) == set(range(5))
     assert set(measured) <= set(renewed["run_number"].values)
@@ -151,7 +151,7 @@ def test_events_of_every_repetition_stay(repo_root):
 def test_a_table_has_one_machine_the_last_one_given():
     rows = [made_measurement(100, device="old"), made_measurement(100, ranks=2, device="new")]
     with pytest.warns(UserWarning, match="left out"):
-        ds = scaling_sweep.complete(rows, small_simulation())
+        ds = sweep.complete(rows, small_simulation())
     assert set(ds["device"].values[ds["source"].values == "measured"]) == {"new"}
 
 
@@ -162,23 +162,23 @@ def test_runs_that_are_left_out_are_counted_by_device():
         made_measurement(100, ranks=2, device="new"),
     ]
     with pytest.warns(UserWarning, match="left out: 2 on 'old', 1 on 'older'; the last one is on 'new'"):
-        scaling_sweep.complete(rows, small_simulation())
+        sweep.complete(rows, small_simulation())
 
 
 def test_where_nothing_is_left_out_nothing_is_said():
     with warnings.catch_warnings(action="error", category=UserWarning):
-        scaling_sweep.complete([made_measurement(100), made_measurement(120, ranks=2)], small_simulation())
+        sweep.complete([made_measurement(100), made_measurement(120, ranks=2)], small_simulation())
 
 
 def test_no_measured_run_is_an_error():
     with pytest.raises(ValueError, match="no measured run"):
-        scaling_sweep.complete([small_simulation()], small_simulation())
+        sweep.complete([small_simulation()], small_simulation())
 
 
 def test_runs_from_before_there_were_links_stand_beside_those_over_them():
     old = made_measurement(100).drop_vars(["hosts", "link_mbit"])
     linked = made_measurement(120, ranks=2, hosts=2, link_mbit=100.0, link=(90.0, 25e-6))
-    ds = scaling_sweep.complete([old, linked], small_simulation())
+    ds = sweep.complete([old, linked], small_simulation())
     measured = ds.isel(run=np.flatnonzero(ds["source"].values == "measured"))
     assert measured["hosts"].values.tolist() == [1, 2]
     assert measured["link_mbit"].values.tolist() == [np.inf, 100.0]
@@ -191,7 +191,7 @@ def test_the_published_measurements_still_join_with_new_ones(repo_root):
     published = results.load(repo_root / "results" / "ddp-vs-horovod.nc")
     device = str(published["device"].values[published["source"].values == "measured"][0])
     linked = made_measurement(120, device, ranks=2, hosts=2, link=(20_000.0, 25e-6))
-    ds = scaling_sweep.complete([published, linked], small_simulation())
+    ds = sweep.complete([published, linked], small_simulation())
     before = (published["hosts"].values > 1) & (published["source"].values == "measured")
     assert (ds["hosts"].values > 1).sum() == before.sum() + 1
     assert (ds["source"] == "measured").sum() == (published["source"] == "measured").sum() + 1

@@ -8,8 +8,8 @@ import pytest
 
 from dolb import results
 from dolb.profiling.simulator import network, tensors
-from dolb.profiling.simulator.policy import DDP, Horovod, horovod
-from dolb.profiling.simulator.simulate import MECHANISMS, Scenario, events, simulate, slowest_of, without
+from dolb.profiling.simulator.libraries import DDP, Horovod, horovod
+from dolb.profiling.simulator.step import MECHANISMS, Scenario, events, simulate, slowest_of, without
 
 RESNET50 = tensors.v100("resnet50")
 SUMMIT = network.preset("summit")

@@ -7,7 +7,7 @@ from made_layers import made_times
 
 from dolb import claims
 from dolb.profiling.simulator import calibrate, curves, spreads, tensors
-from dolb.profiling.simulator.simulate import simulate
+from dolb.profiling.simulator.step import simulate
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from made_scaling import made_measurement
 from dolb import results
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.simulator import curves
-from dolb.profiling.simulator.simulate import simulate
-from dolb.profiling.traces import breakdown, timeline, trace
+from dolb.profiling.simulator.step import simulate
+from dolb.profiling.traces import breakdown, read, timeline
 
 TRACED = {"experiment": "step-timeline", "ranks": 2, "arch": "smallnet-8", "trace_steps": 3}
 
@@ -79,7 +79,7 @@ def test_a_run_without_events_may_be_merged_with_one_that_has_them(step):
 
 def test_a_perfetto_trace_has_every_event(step):
     events = step.drop_dims("run")
-    assert trace.perfetto_json(events).count('"ph": "X"') == events.sizes["event"]
+    assert read.perfetto_json(events).count('"ph": "X"') == events.sizes["event"]
 
 
 def test_a_timeline_needs_a_traced_step():
@@ -91,10 +91,10 @@ def test_a_timeline_needs_a_traced_step():
 def test_a_measurement_whose_timeline_is_cut_is_refused(unpacked, tmp_path, lacking):
     for name in ("torch-0", "torch-1", "horovod-0"):
         path = unpacked("horovod", name)
-    assert trace.read(trace.find(tmp_path)).attrs["repaired"] == ""
+    assert read.read(read.find(tmp_path)).attrs["repaired"] == ""
     path.write_text(path.read_text()[:-lacking])
-    with pytest.raises(trace.TraceError, match=r"is cut: horovod-0.json .*; measure again"):
-        trace.read(trace.find(tmp_path))
+    with pytest.raises(read.TraceError, match=r"is cut: horovod-0.json .*; measure again"):
+        read.read(read.find(tmp_path))
 
 
 def test_horovod_ends_its_timeline_before_its_measurement_does(horovod):

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from dolb import models, results
-from dolb.profiling.traces import trace
-from dolb.profiling.traces.trace import TraceError
+from dolb.profiling.traces import read
+from dolb.profiling.traces.read import TraceError
 
 TRACES = Path(__file__).resolve().parent / "traces"
 
@@ -56,7 +56,7 @@ def test_a_step_reduces_four_bytes_for_every_weight(recorded):
 
 
 def test_ddp_reduces_in_buckets_on_both_ranks_alike():
-    reduced = frame(trace.read(trace.find(TRACES / "ddp"))).query("lane == 'communication'").sort_values("start_us")
+    reduced = frame(read.read(read.find(TRACES / "ddp"))).query("lane == 'communication'").sort_values("start_us")
     sizes = [list(part["bytes"]) for _, part in reduced.groupby("rank")]
     assert sizes[0] == sizes[1]
     buckets = len(sizes[0]) // STEPS
@@ -64,7 +64,7 @@ def test_ddp_reduces_in_buckets_on_both_ranks_alike():
 
 
 def test_horovod_negotiates_every_tensor_at_every_step_before_it_reduces_it():
-    table = frame(trace.read(trace.find(TRACES / "horovod")))
+    table = frame(read.read(read.find(TRACES / "horovod")))
     negotiated, reduced = (table[table["lane"] == lane] for lane in ("negotiation", "communication"))
     assert len(negotiated) == len(reduced) == STEPS * len(TENSORS)
     for tensor in ("fc.bias", "stem.0.weight"):
@@ -87,7 +87,7 @@ def test_a_collective_given_to_a_busy_thread_is_queued_until_the_one_before_ends
 
     path = tmp_path / "torch-0.json"
     path.write_text(json.dumps({"traceEvents": [annotation(0, 50), annotation(20, 80), annotation(90, 95)]}))
-    table = frame(trace.read([path]))
+    table = frame(read.read([path]))
     spans = {lane: part[["start_us", "end_us"]].to_numpy().tolist() for lane, part in table.groupby("lane")}
     assert spans == {"communication": [[0, 50], [50, 80], [90, 95]], "queue": [[20, 50]]}
     assert list(table.loc[table["lane"] == "communication", "bytes"]) == [40, 40, 40]
@@ -97,7 +97,7 @@ def test_a_collective_given_to_a_busy_thread_is_queued_until_the_one_before_ends
 
 
 def test_torch_and_horovod_agree_on_the_time_of_day():
-    table = frame(trace.read(trace.find(TRACES / "horovod")))
+    table = frame(read.read(read.find(TRACES / "horovod")))
     steps = table.query("lane == 'step' and rank == 0")
     for _, event in table.query("lane == 'communication'").iterrows():  # Horovod's, within a step, which is torch's
         assert ((steps["start_us"] < event["start_us"]) & (event["end_us"] < steps["end_us"])).sum() == 1
@@ -105,13 +105,13 @@ def test_torch_and_horovod_agree_on_the_time_of_day():
 
 @pytest.mark.parametrize("library", ["ddp", "horovod"])
 def test_a_rank_whose_clock_is_seconds_off_is_moved_back(unpacked, library):
-    before = trace.read(trace.find(TRACES / library))
+    before = read.read(read.find(TRACES / library))
     late = unpacked(library, "torch-1")
     moved = json.loads(late.read_text())
     moved["baseTimeNanoseconds"] += 5_000_000_000
     late.write_text(json.dumps(moved))
-    others = [path for path in trace.find(TRACES / library) if path.name != "torch-1.json.gz"]
-    after = trace.read([*others, late])
+    others = [path for path in read.find(TRACES / library) if path.name != "torch-1.json.gz"]
+    after = read.read([*others, late])
     assert after.attrs["clock"].endswith("moved back by that")
     assert before.attrs["clock"].endswith("left where it is")
 
@@ -135,13 +135,13 @@ def test_a_cut_timeline_is_an_error_that_says_how_to_read_what_is_there(unpacked
     path = unpacked("horovod", "horovod-0")
     path.write_text(path.read_text()[:-lacking])
     with pytest.raises(TraceError, match=r"horovod-0.json is cut: .*; measure again, or read .* partial=True"):
-        trace.read([path])
+        read.read([path])
 
 
 def test_a_timeline_without_its_closing_bracket_is_read_whole_if_asked_to(unpacked):
     path = unpacked("horovod", "horovod-0")
-    whole = trace.read([path])
-    cut = trace.read([damage(path, lambda text: text.rstrip().removesuffix("]"))], partial=True)
+    whole = read.read([path])
+    cut = read.read([damage(path, lambda text: text.rstrip().removesuffix("]"))], partial=True)
     assert cut.equals(whole)
     assert cut.attrs["repaired"] == "horovod-0.json lacks its closing bracket"
 
@@ -149,11 +149,11 @@ def test_a_timeline_without_its_closing_bracket_is_read_whole_if_asked_to(unpack
 def test_a_timeline_that_ends_anywhere_is_read_as_far_as_it_goes_if_asked_to(unpacked):
     path = unpacked("horovod", "horovod-0")
     text = path.read_text()
-    whole = frame(trace.read([path]))
+    whole = frame(read.read([path]))
     seen = []
     for length in np.linspace(len(text) // 10, len(text) - 2, 60).astype(int):
         path.write_text(text[:length])
-        part = trace.read([path], partial=True)
+        part = read.read([path], partial=True)
         assert part.attrs["repaired"]
         seen.append(part.sizes["event"])
     assert seen == sorted(seen)
@@ -182,7 +182,7 @@ def test_what_is_no_trace_is_answered_with_the_file_and_the_place(tmp_path, text
     path = tmp_path / "torch-0.json"
     path.write_text(text)
     with pytest.raises(TraceError, match=said):
-        trace.read([path])
+        read.read([path])
 
 
 SPAN = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 2}
@@ -221,7 +221,7 @@ def test_a_trace_that_is_wrong_inside_is_answered_with_the_file_and_what_is_wron
     path = tmp_path / "torch-0.json"
     path.write_text(json.dumps(trace_of))
     with pytest.raises(TraceError, match=rf"torch-0\.json.*{said}"):
-        trace.read([path])
+        read.read([path])
 
 
 @pytest.mark.parametrize(
@@ -230,42 +230,42 @@ def test_a_trace_that_is_wrong_inside_is_answered_with_the_file_and_what_is_wron
 def test_two_files_of_one_rank_are_refused(unpacked, name, whose):
     again = unpacked("horovod", name)
     with pytest.raises(TraceError, match=rf"{name}\.json\.gz and .*{name}\.json are both {whose}"):
-        trace.read([*trace.find(TRACES / "horovod"), again])
+        read.read([*read.find(TRACES / "horovod"), again])
 
 
 def test_a_trace_of_torch_that_ends_too_early_is_refused(unpacked):
     path = unpacked("ddp", "torch-0")
     damage(path, lambda text: text[: len(text) // 2])
     with pytest.raises(TraceError, match=r"torch-0.json ends too early: .* at offset \d+"):
-        trace.read([path])
+        read.read([path])
 
 
 def test_a_packed_file_that_is_cut_and_a_file_of_bytes_are_refused(tmp_path):
     packed = tmp_path / "torch-0.json.gz"
     packed.write_bytes((TRACES / "ddp" / "torch-0.json.gz").read_bytes()[:1000])
     with pytest.raises(TraceError, match=r"torch-0.json.gz is damaged"):
-        trace.read([packed])
+        read.read([packed])
     packed.write_bytes(gzip.compress(b"[\xff\xfe"))
     with pytest.raises(TraceError, match=r"at offset 1 it is not text"):
-        trace.read([packed])
+        read.read([packed])
 
 
 def test_a_trace_that_does_not_say_its_rank_is_refused(unpacked, tmp_path):
     nameless = unpacked("horovod", "torch-0").rename(tmp_path / "profile.json")
     with pytest.raises(TraceError, match=r"profile.json does not say its rank; accepted: a name that ends with it"):
-        trace.read([nameless])
+        read.read([nameless])
 
 
 def test_a_folder_without_traces_says_what_writes_them(tmp_path):
     with pytest.raises(TraceError, match="trace_steps > 0"):
-        trace.find(tmp_path)
+        read.find(tmp_path)
 
 
 # Perfetto
 
 
 def test_perfetto_gets_every_event_once_on_tracks_that_nest(recorded, tmp_path):
-    written = json.loads(trace.to_perfetto(recorded, tmp_path / "perfetto.json").read_text())["traceEvents"]
+    written = json.loads(read.to_perfetto(recorded, tmp_path / "perfetto.json").read_text())["traceEvents"]
     spans = pd.DataFrame([event for event in written if event["ph"] == "X"])
     assert len(spans) == recorded.sizes["event"]
     assert spans["dur"].sum() == pytest.approx(frame(recorded)["us"].sum())

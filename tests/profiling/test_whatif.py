@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from made_layers import made_times
 
-from dolb.profiling.simulator import machine, network, tensors
+from dolb.profiling.simulator import fit, network, tensors
 from dolb.profiling.simulator.calibrate import Calibration
-from dolb.profiling.simulator.machine import Check
-from dolb.profiling.simulator.policy import DDP, MIB, ddp, horovod
+from dolb.profiling.simulator.fit import Check
+from dolb.profiling.simulator.libraries import DDP, MIB, ddp, horovod
 from dolb.profiling.simulator.scaling import FITTED_JITTER, UNKNOWN, turn
-from dolb.profiling.simulator.simulate import Scenario, simulate
+from dolb.profiling.simulator.step import Scenario, simulate
 from dolb.profiling.simulator.whatif import (
     ARCHS,
     MACHINES,
@@ -135,7 +135,7 @@ HERE = fitted(**LINKS, crowded_hops=0.25, crowded_cycle=14e-3)
 
 def as_chosen(controls, kind, ranks=96, here=HERE):
     """Return the scenario that the controls of the panel stand for, on the fitted machine as `machine` turns it."""
-    over = machine.NOMINAL if controls["network"] == PROCESSES else network.preset(controls["network"])
+    over = fit.NOMINAL if controls["network"] == PROCESSES else network.preset(controls["network"])
     usual = next(one for one in map(horovod, VERSIONS) if one.name == controls["library"])
     usual = replace(usual, agreement="ring", blocking=True) if controls["network"] == PROCESSES else usual
     tuned = {"cycle_seconds": controls["cycle"] / 1000, "fusion_bytes": controls["fusion"] * MIB}
@@ -148,7 +148,7 @@ def as_chosen(controls, kind, ranks=96, here=HERE):
     step = tensors.v100(controls["model"], batch)
     scenario = Scenario(step, over, policies[kind], batch, jitter=controls["jitter"] / 100)
     if controls["network"] == PROCESSES:
-        scenario = machine.turn(scenario, here.fits[0].knobs, ranks, here.cores)
+        scenario = fit.turn(scenario, here.fits[0].knobs, ranks, here.cores)
     return turn(scenario, {"latency": controls["latency"], "bandwidth": controls["bandwidth"] / 100})
 
 

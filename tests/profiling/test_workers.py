@@ -20,9 +20,9 @@ from waiting import wait_until
 
 from dolb import models, results
 from dolb.profiling.config import ScalingConfig, strong, weak
-from dolb.profiling.ranks import cores, worker, workers
-from dolb.profiling.ranks.workers import Place, WorkerError, measure
-from dolb.profiling.traces import trace
+from dolb.profiling.ranks import cores, launch, rank
+from dolb.profiling.ranks.launch import Place, RankError, measure
+from dolb.profiling.traces import read
 
 SHARED = {"ranks": 2, "arch": "smallnet-4", "batch_size_per_rank": 16}
 # Ten updates in all.
@@ -76,10 +76,10 @@ def weights_of_one_process(dtype, bn_workers):
     """Train in this process with no library: the global batch at once, or its two shares one after the other."""
     torch.set_num_threads(1)
     alone = ScalingConfig(**{**SHARED, "ranks": 1, "batch_size_per_rank": CONFIG.batch_size})
-    images, num_classes, _ = worker.load_images(alone, torch.device("cpu"))
+    images, num_classes, _ = rank.load_images(alone, torch.device("cpu"))
     network = models.initialize(alone.arch, num_classes, images.channels, bn_workers, alone.seed).to(dtype)
     optimizer = torch.optim.SGD(network.parameters(), lr=alone.lr, momentum=alone.momentum)
-    batches = worker.shares(alone, images, 0)
+    batches = rank.shares(alone, images, 0)
     parts = 1 if bn_workers == 2 else 2
     for _ in range(10):
         pixels, labels = next(batches)
@@ -110,8 +110,8 @@ def test_ddp_and_horovod_give_the_same_weights(measured):
 def test_ranks_share_a_global_batch_without_overlap_and_one_rank_sees_all_of_it():
     def examples(ranks, share, rank):
         config = ScalingConfig(data="digits", ranks=ranks, batch_size_per_rank=share)
-        images, _, _ = worker.load_images(config, torch.device("cpu"))
-        batches = worker.shares(config, images, rank)
+        images, _, _ = rank.load_images(config, torch.device("cpu"))
+        batches = rank.shares(config, images, rank)
         return [next(batches)[0] for _ in range(60)]  # more than an epoch of 1437 / 32
 
     for whole, first, second in zip(examples(1, 32, 0), examples(2, 16, 0), examples(2, 16, 1), strict=True):
@@ -153,7 +153,7 @@ def test_each_rank_is_started_by_the_command_it_is_to_run_within(measured, libra
 @LIBRARIES
 def test_traced_steps_are_read_back_as_events_of_both_ranks(measured, library):
     _, folder = measured(library)
-    events = trace.read(trace.find(folder)).to_dataframe()
+    events = read.read(read.find(folder)).to_dataframe()
     steps = events[events["lane"] == "step"]
     assert sorted(zip(steps["rank"], steps["name"], strict=True)) == [
         (rank, f"step {number}") for rank in range(2) for number in range(2)
@@ -183,7 +183,7 @@ def test_when_a_rank_is_killed_the_error_names_it_and_no_other_is_left(request, 
 
     thread = threading.Thread(target=kill)
     thread.start()
-    with pytest.raises(WorkerError, match=rf"rank 1 of 2 \({library}\) ended with exit code -9 \(SIGKILL\)"):
+    with pytest.raises(RankError, match=rf"rank 1 of 2 \({library}\) ended with exit code -9 \(SIGKILL\)"):
         measure(configured(ENDLESS, library), folder=folder, oversubscribe=True, timeout=120)
     thread.join()
     assert processes_of(os.getpid()) == []
@@ -191,23 +191,23 @@ def test_when_a_rank_is_killed_the_error_names_it_and_no_other_is_left(request, 
 
 def test_a_rank_that_ends_by_itself_is_named_with_its_exit_code():
     place = Place(within=[(), ("sh", "-c", "echo out of luck; exit 7")])
-    with pytest.raises(WorkerError, match=r"(?s)rank 1 of 2 \(ddp\) ended with exit code 7;.*out of luck"):
+    with pytest.raises(RankError, match=r"(?s)rank 1 of 2 \(ddp\) ended with exit code 7;.*out of luck"):
         measure(ENDLESS, oversubscribe=True, place=place, timeout=60)
     assert processes_of(os.getpid()) == []
 
 
 def test_what_a_rank_raises_is_in_the_message():
     with pytest.raises(
-        WorkerError, match=r"(?s)rank 0 of 1 .*exit code 1;.*unknown data set 'digit'.*did you mean 'digits'"
+        RankError, match=r"(?s)rank 0 of 1 .*exit code 1;.*unknown data set 'digit'.*did you mean 'digits'"
     ):
         measure(ScalingConfig(data="digit"), timeout=60)
 
 
 def test_a_batch_larger_than_the_data_is_refused():
     config = ScalingConfig(data="digits", batch_size_per_rank=2000)
-    images, _, _ = worker.load_images(config, torch.device("cpu"))
+    images, _, _ = rank.load_images(config, torch.device("cpu"))
     with pytest.raises(ValueError, match="a global batch of 2000 needs as many images; digits has 1437"):
-        next(worker.shares(config, images, 0))
+        next(rank.shares(config, images, 0))
 
 
 @LIBRARIES
@@ -216,11 +216,11 @@ def test_when_the_measuring_process_is_killed_its_ranks_go_too(request, library,
         request.getfixturevalue("horovod")
     code = (
         "import json; from dolb.profiling.config import ScalingConfig;"
-        "from dolb.profiling.ranks.workers import measure;"
+        "from dolb.profiling.ranks.launch import measure;"
         f"config = ScalingConfig.from_dict(json.loads({json.dumps(configured(ENDLESS, library).as_dict())!r}));"
         f"measure(config, folder={str(tmp_path / 'files')!r}, oversubscribe=True)"
     )
-    package = str(Path(workers.__file__).resolve().parents[3])
+    package = str(Path(launch.__file__).resolve().parents[3])
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": package})
     try:
         wait_until(lambda: all((tmp_path / "files" / f"rank-{k}.pid").exists() for k in range(2)), 60, "the start")
@@ -232,7 +232,7 @@ def test_when_the_measuring_process_is_killed_its_ranks_go_too(request, library,
 
 def test_time_that_runs_out_names_the_ranks_that_still_ran_and_leaves_no_process():
     place = Place(within=[("sh", "-c", "sleep 600")])
-    with pytest.raises(WorkerError, match=r"^4 s were not enough; rank 0 still ran"):
+    with pytest.raises(RankError, match=r"^4 s were not enough; rank 0 still ran"):
         measure(ScalingConfig(), timeout=4, place=place)
     assert processes_of(os.getpid()) == []
 
@@ -247,7 +247,7 @@ def test_a_port_in_use_is_refused_before_anything_is_started():
 
 
 def test_more_ranks_than_slots_are_refused_with_both_numbers():
-    available = workers.slots()
+    available = launch.slots()
     with pytest.raises(
         ValueError, match=rf"{available + 1} ranks need as many slots, and there are {available} \(cores"
     ):
@@ -268,21 +268,21 @@ def test_ranks_beyond_the_gpus_share_these_and_are_to_nccl_on_another_host(monke
     for local in range(4):
         monkeypatch.setenv("LOCAL_RANK", str(local))
         monkeypatch.delenv("NCCL_HOSTID", raising=False)
-        found.append((worker._own_gpu().index, os.environ.get("NCCL_HOSTID")))
+        found.append((rank._own_gpu().index, os.environ.get("NCCL_HOSTID")))
     assert [gpu for gpu, _ in found] == [0, 1, 0, 1]
     assert len(set(found)) == 4  # no GPU twice on what NCCL takes for one host
 
 
 def test_without_horovod_the_error_says_how_to_build_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod", None)  # as if it were not installed
-    with pytest.raises(WorkerError, match="Horovod is not installed; `make horovod` builds it"):
+    with pytest.raises(RankError, match="Horovod is not installed; `make horovod` builds it"):
         measure(ScalingConfig(library="horovod"))
 
 
 def test_a_horovod_for_another_torch_is_refused(horovod, monkeypatch):
     built = torch.__version__
     monkeypatch.setattr(torch, "__version__", "99.0")
-    with pytest.raises(WorkerError, match=rf"built for torch {built.replace('+', '.')}, this is 99.0; `make horovod`"):
+    with pytest.raises(RankError, match=rf"built for torch {built.replace('+', '.')}, this is 99.0; `make horovod`"):
         measure(ScalingConfig(library="horovod"))
 
 
@@ -292,10 +292,10 @@ def test_gpus_are_refused_to_a_horovod_without_nccl(horovod, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
     if hvd.nccl_built():
-        workers.require_horovod("cuda")
+        launch.require_horovod("cuda")
         return
-    workers.require_horovod("cpu")
-    with pytest.raises(WorkerError, match=r"built without NCCL, which device_kind 'cuda' needs; `HOROVOD_GPU_OPER"):
+    launch.require_horovod("cpu")
+    with pytest.raises(RankError, match=r"built without NCCL, which device_kind 'cuda' needs; `HOROVOD_GPU_OPER"):
         measure(ScalingConfig(library="horovod", device_kind="cuda"))
 
 
@@ -350,7 +350,7 @@ def test_measurements_made_together_are_those_made_alone(measured, library, tmp_
     other = ScalingConfig(**SHARED | {"arch": "smallnet-8"}, library=library, steps=3, warmup_steps=0)
     last = ScalingConfig(**SHARED, library=library, steps=9, warmup_steps=1)  # the ten updates of the one made alone
     together = tmp_path / "together"
-    rows = list(workers.measure_together([other, last], folder=together, oversubscribe=True, timeout=120))
+    rows = list(launch.measure_together([other, last], folder=together, oversubscribe=True, timeout=120))
     assert [str(row["key"].item()) for row in rows] == [other.key, last.key]
     assert [row["rank_step_seconds"].shape for row in rows] == [(1, 2, 3), (1, 2, 9)]
     assert rows[0]["parameters"].item() > rows[1]["parameters"].item()
@@ -361,7 +361,7 @@ def test_measurements_made_together_are_those_made_alone(measured, library, tmp_
 
 def test_whoever_stops_to_listen_ends_the_processes(tmp_path):
     short = ScalingConfig(**SHARED, steps=2, warmup_steps=0)
-    rows = workers.measure_together([short, ENDLESS], oversubscribe=True, timeout=120)
+    rows = launch.measure_together([short, ENDLESS], oversubscribe=True, timeout=120)
     assert next(rows)["key"].item() == short.key
     assert processes_of(os.getpid())
     rows.close()
@@ -375,7 +375,7 @@ def test_one_rank_without_the_library_is_measured_beside_and_changes_no_weight(l
     strong_run = ScalingConfig.from_dict(made | {"scaling": "strong", "steps": 2})
     weak_run = ScalingConfig.from_dict(made)
     folder = tmp_path / "files"
-    strong_row, weak_row = workers.measure_together([strong_run, weak_run], folder=folder, oversubscribe=True)
+    strong_row, weak_row = launch.measure_together([strong_run, weak_run], folder=folder, oversubscribe=True)
     before, after = (json.loads((folder / f"alone-{when}.json").read_text()) for when in ("before", "after"))
     for row, batch in ((weak_row, 16), (strong_row, 32)):
         (name,) = (name for name in before if name.endswith(f" {batch}"))
@@ -390,7 +390,7 @@ def test_one_rank_without_the_library_is_measured_beside_and_changes_no_weight(l
 def test_a_pinned_rank_with_all_of_its_threads_has_one_core(request, library):
     if library == "horovod":
         request.getfixturevalue("horovod")
-    if workers.slots() < 2:
+    if launch.slots() < 2:
         pytest.skip("two cores are needed")
     config = ScalingConfig(**SHARED, library=library, steps=2, warmup_steps=0, pinned=True)
     row = measure(config, timeout=120)
@@ -406,7 +406,7 @@ def test_a_rank_that_is_not_pinned_may_run_anywhere(measured):
 
 
 def test_ranks_that_must_share_a_core_cannot_be_pinned():
-    many = ScalingConfig(ranks=workers.slots() + 1, pinned=True)
+    many = ScalingConfig(ranks=launch.slots() + 1, pinned=True)
     with pytest.raises(ValueError, match="ask for fewer ranks, or for ranks that are not pinned"):
         measure(many, oversubscribe=True)
 
@@ -415,4 +415,4 @@ def test_ranks_that_must_share_a_core_cannot_be_pinned():
 def test_measurements_that_need_other_processes_are_refused(change):
     one = ScalingConfig(**SHARED)
     with pytest.raises(ValueError, match="cannot be made together"):
-        next(workers.measure_together([one, ScalingConfig.from_dict(one.as_dict() | change)]))
+        next(launch.measure_together([one, ScalingConfig.from_dict(one.as_dict() | change)]))

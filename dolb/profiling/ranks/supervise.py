@@ -42,7 +42,7 @@ def main(folder: Path) -> int:
     within = place["within"][me] if place["within"] else []
     if place["threads"]:
         os.sched_setaffinity(0, {place["threads"][me]})  # the worker and every thread of it inherit this
-    command = [*within, sys.executable, "-m", "dolb.profiling.ranks.worker", str(folder)]
+    command = [*within, sys.executable, "-m", "dolb.profiling.ranks.rank", str(folder)]
     # horovodrun takes ranks that it starts on this machine to meet over the loopback interface; these may not.
     meet = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": place["address"], "HOROVOD_GLOO_IFACE": place["interface"]}
     with open(folder / f"rank-{me}.log", "w") as log:

@@ -14,9 +14,9 @@ import xarray as xr
 from scipy.optimize import least_squares
 
 from dolb.profiling.simulator import network, tensors
-from dolb.profiling.simulator.policy import DDP, Policy, horovod
+from dolb.profiling.simulator.libraries import DDP, Policy, horovod
 from dolb.profiling.simulator.scaling import UNKNOWN, Knobs, Range, turn
-from dolb.profiling.simulator.simulate import Scenario, simulate
+from dolb.profiling.simulator.step import Scenario, simulate
 
 Row = Mapping[str, Any]
 Turn = Callable[[Scenario, Knobs, int], Scenario]  # sets knobs of a scenario on so many ranks

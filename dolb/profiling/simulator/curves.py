@@ -20,8 +20,8 @@ import xarray as xr
 from dolb import results
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.simulator import network, scaling, tensors
-from dolb.profiling.simulator.policy import DDP, MIB, MILLISECOND, Horovod, Policy, horovod
-from dolb.profiling.simulator.simulate import MECHANISMS, SOURCE, Scenario, simulate, without
+from dolb.profiling.simulator.libraries import DDP, MIB, MILLISECOND, Horovod, Policy, horovod
+from dolb.profiling.simulator.step import MECHANISMS, SOURCE, Scenario, simulate, without
 
 ARCH, BATCH_PER_RANK = "resnet50", 32
 STUDIED_GPUS, MOST_GPUS, TUNED_GPUS = 1536, 27_000, 96  # of the study, of all Summit, and where the study tuned

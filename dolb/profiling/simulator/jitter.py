@@ -14,7 +14,7 @@ from scipy import stats
 
 from dolb.profiling.simulator import curves
 from dolb.profiling.simulator.scaling import FITTED_JITTER
-from dolb.profiling.simulator.simulate import simulate, slowest_of, without
+from dolb.profiling.simulator.step import simulate, slowest_of, without
 
 RANKS = (curves.STUDIED_GPUS, curves.MOST_GPUS)
 _STEPS = 4096  # of the sum over quantiles: to six digits

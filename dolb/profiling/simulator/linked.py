@@ -17,11 +17,11 @@ from scipy.stats import gmean
 
 from dolb.profiling.config import BASELINE
 from dolb.profiling.ranks.links import MBIT
-from dolb.profiling.simulator import machine, network
+from dolb.profiling.simulator import fit, network
 from dolb.profiling.simulator.calibrate import Calibration, Row, calibrate
-from dolb.profiling.simulator.policy import Horovod
+from dolb.profiling.simulator.libraries import Horovod
 from dolb.profiling.simulator.scaling import Range, turn
-from dolb.profiling.simulator.simulate import SOURCE, Scenario, simulate
+from dolb.profiling.simulator.step import SOURCE, Scenario, simulate
 
 # One core and a share of the memory's bandwidth: alone, a rank has whatever else the machine has to spare.
 COMPUTE = Range(0.5, 20.0, log=True)
@@ -36,7 +36,7 @@ _MEASURED = ["images_per_second", "achieved_mbit", "link_latency_seconds"]
 def points(ds: xr.Dataset) -> pd.DataFrame:
     """Return throughput over links, and what the links do, mean over repetitions, beside the throughput of one rank.
 
-    The one rank is that of `scaling_sweep.with_efficiency`: without a library, or before that was measured under the
+    The one rank is that of `sweep.with_efficiency`: without a library, or before that was measured under the
     same one. Means are geometric. The table is empty where nothing was measured over links.
     """
     if "hosts" not in ds or not (ds["hosts"] > 1).any():
@@ -55,7 +55,7 @@ def points(ds: xr.Dataset) -> pd.DataFrame:
 
 def scenario(row: Row) -> Scenario:
     """Return the scenario of a point: compute as of one rank alone, and links as they were measured."""
-    base = machine.scenario(row)
+    base = fit.scenario(row)
     latency = float(row["link_latency_seconds"])
     over = network.linked(latency, float(row["achieved_mbit"]) * MBIT, int(row["ranks"]) // int(row["hosts"]))
     policy = replace(base.policy, latency=latency) if isinstance(base.policy, Horovod) else base.policy

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import qmc
 
+from dolb.profiling.simulator.libraries import Horovod
 from dolb.profiling.simulator.network import MICROSECOND, Link
-from dolb.profiling.simulator.policy import Horovod
-from dolb.profiling.simulator.simulate import MECHANISMS, SOURCE, Scenario, simulate, without
+from dolb.profiling.simulator.step import MECHANISMS, SOURCE, Scenario, simulate, without
 
 Knobs = Mapping[str, float]
 

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb.profiling.simulator import calibrate, curves, tensors
-from dolb.profiling.simulator.simulate import simulate
+from dolb.profiling.simulator.step import simulate
 
 RANKS = (curves.TUNED_GPUS, curves.STUDIED_GPUS)
 DEVICE = "H200"

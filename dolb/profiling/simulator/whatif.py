@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dolb.profiling.simulator import machine, network, tensors
-from dolb.profiling.simulator.machine import Check
-from dolb.profiling.simulator.policy import DDP, Horovod, Policy, horovod
+from dolb.profiling.simulator import fit, network, tensors
+from dolb.profiling.simulator.fit import Check
+from dolb.profiling.simulator.libraries import DDP, Horovod, Policy, horovod
 from dolb.profiling.simulator.scaling import FITTED_JITTER
-from dolb.profiling.simulator.simulate import EULER, SOURCE, Scenario
+from dolb.profiling.simulator.step import EULER, SOURCE, Scenario
 
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MACHINES = ("summit", "dgx1", "roce25")
@@ -78,7 +78,7 @@ def _crowded(fitted: Check, ranks: int) -> dict[str, float]:
     """Return the seconds of Horovod's hop, and those that are added to every cycle, on so many ranks as fitted."""
     step = tensors.v100(tensors.REFERENCE, BATCH_PER_RANK)  # neither depends on it
     asked = Scenario(step, fitted.machine, Horovod(cycle_seconds=0.0), BATCH_PER_RANK)
-    policy = machine.turn(asked, fitted.fits[0].knobs, ranks, fitted.cores).policy
+    policy = fit.turn(asked, fitted.fits[0].knobs, ranks, fitted.cores).policy
     assert isinstance(policy, Horovod)
     return {"latency": policy.latency, "cycle_seconds": policy.cycle_seconds}
 

@@ -17,9 +17,9 @@ import xarray as xr
 
 from dolb import results
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks import workers
-from dolb.profiling.simulator import curves, simulate
-from dolb.profiling.traces import breakdown, trace
+from dolb.profiling.ranks import launch
+from dolb.profiling.simulator import curves, step
+from dolb.profiling.traces import breakdown, read
 
 _US = 1e-6
 
@@ -33,20 +33,20 @@ def traced(config: ScalingConfig, *, oversubscribe: bool = False, timeout: float
         raise ValueError(f"trace_steps is {config.trace_steps}; at least 1 is needed for a timeline")
     with tempfile.TemporaryDirectory(prefix="dolb-trace-") as folder:
         kept = Path(folder) / "measurement"
-        row = workers.measure(config, folder=kept, oversubscribe=oversubscribe, timeout=timeout)
-        events = trace.read(trace.find(kept))
+        row = launch.measure(config, folder=kept, oversubscribe=oversubscribe, timeout=timeout)
+        events = read.read(read.find(kept))
     return with_events(curves.named(row), events)
 
 
-def simulated(scenario: simulate.Scenario, ranks: int, arch: str) -> xr.Dataset:
+def simulated(scenario: step.Scenario, ranks: int, arch: str) -> xr.Dataset:
     """Simulate a step and return its row with the events of three ranks that stand for all."""
-    events = simulate.events(scenario, ranks)
+    events = step.events(scenario, ranks)
     frame = events.to_dataframe()
     steps = pd.DataFrame({"rank": sorted(set(frame["rank"]))})
     steps = steps.assign(lane="step", name="step 0", start_us=0.0, end_us=frame["end_us"].max(), bytes=0)
     whole = pd.concat([steps, frame], ignore_index=True).sort_values(["start_us", "rank"], kind="stable")
     row = curves.simulated_rows([curves.row(scenario, ranks, arch, experiment="step-timeline")])
-    return with_events(row, trace.dataset(whole, {"source": simulate.SOURCE}))
+    return with_events(row, read.dataset(whole, {"source": step.SOURCE}))
 
 
 def simulated_steps() -> xr.Dataset:
@@ -123,4 +123,4 @@ def _median_step(events: xr.Dataset) -> xr.Dataset:
     kept = inside[(inside["start_us"] >= own_start) & (inside["start_us"] < own_end)].copy()
     kept["end_us"] = kept["end_us"].clip(upper=kept["rank"].map(rank_spans["end_us"]))
     kept[["start_us", "end_us"]] -= begin
-    return trace.dataset(kept, dict(events.attrs))
+    return read.dataset(kept, dict(events.attrs))

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks.workers import measure
+from dolb.profiling.ranks.launch import measure
 
 HERE = Path(__file__).resolve().parent
 CONFIG = {"ranks": 2, "arch": "smallnet-8", "batch_size_per_rank": 16, "steps": 1, "trace_steps": 3, "bucket_mb": 0.02}

@@ -20,10 +20,10 @@ from dolb import results
 from dolb.profiling.config import BASELINE, ScalingConfig
 from dolb.profiling.simulator import network, tensors
 from dolb.profiling.simulator.calibrate import NEAR, Calibration, Errors, Row, calibrate, errors
+from dolb.profiling.simulator.libraries import GLOO_THREADS, MIB, MILLISECOND, Horovod, Policy, ddp
 from dolb.profiling.simulator.network import MICROSECOND, Link
-from dolb.profiling.simulator.policy import GLOO_THREADS, MIB, MILLISECOND, Horovod, Policy, ddp
 from dolb.profiling.simulator.scaling import Knobs, Range
-from dolb.profiling.simulator.simulate import Scenario
+from dolb.profiling.simulator.step import Scenario
 
 GB = 1e9
 # A machine before any fit: round numbers of the usual order, measured nowhere. `Check.machine` is the fitted one.

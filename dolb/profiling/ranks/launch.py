@@ -33,7 +33,7 @@ import xarray as xr
 from dolb import results
 from dolb.profiling.config import LIBRARIES, ScalingConfig
 from dolb.profiling.ranks import cores, links, supervise
-from dolb.profiling.ranks.worker import ALONE, GO, alone_name
+from dolb.profiling.ranks.rank import ALONE, GO, alone_name
 
 MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
 POLL_SECONDS = 0.05
@@ -46,7 +46,7 @@ LAUNCHED = (
 )  # fmt: skip
 
 
-class WorkerError(RuntimeError):
+class RankError(RuntimeError):
     """A measurement that could not be made; the message says which rank ended how, or what is missing."""
 
 
@@ -75,28 +75,28 @@ def slots(device_kind: str = "cpu") -> int:
 
 
 def require_horovod(device_kind: str = "cpu") -> None:
-    """Raise a ``WorkerError`` unless Horovod is installed and was built for this torch, and for GPUs with NCCL.
+    """Raise a ``RankError`` unless Horovod is installed and was built for this torch, and for GPUs with NCCL.
 
     Without NCCL it would take gradients of GPUs through the memory of their hosts, over Gloo, and say nothing.
     """
     spec = importlib.util.find_spec("horovod")
     if spec is None or spec.origin is None:
-        raise WorkerError("Horovod is not installed; `make horovod` builds it for this torch (some minutes, once)")
+        raise RankError("Horovod is not installed; `make horovod` builds it for this torch (some minutes, once)")
     metadata = Path(spec.origin).with_name("metadata.json")
     built = json.loads(metadata.read_text()).get("pytorch") if metadata.is_file() else None
     if built != torch.__version__:
         both = f"Horovod was built for torch {built or '(none)'}, this is {torch.__version__}"
-        raise WorkerError(f"{both}; `make horovod` builds it anew")
+        raise RankError(f"{both}; `make horovod` builds it anew")
     if device_kind == "cuda" and not importlib.import_module("horovod.torch").nccl_built():  # its metadata do not tell
         how = "`HOROVOD_GPU_OPERATIONS=NCCL make horovod` builds it with NCCL (needs the CUDA toolkit)"
-        raise WorkerError(f"Horovod was built without NCCL, which device_kind 'cuda' needs; {how}")
+        raise RankError(f"Horovod was built without NCCL, which device_kind 'cuda' needs; {how}")
 
 
 def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
     """Return the libraries that ranks can be measured under here: DDP comes with torch, Horovod has to be built."""
     try:
         require_horovod(device_kind)
-    except WorkerError:
+    except RankError:
         return tuple(name for name in LIBRARIES if name != "horovod")
     return LIBRARIES
 
@@ -136,7 +136,7 @@ def measure(
     LinkError
         If there are to be hosts and this machine does not let us make them, before anything is started, or if one of
         them dies or does not answer while links are measured.
-    WorkerError
+    RankError
         If a rank dies, time runs out, ranks end with different weights, or Horovod is not built, or for GPUs not with
         NCCL. No process of the measurement is left then, within ``CLEANUP_SECONDS``.
     """
@@ -316,20 +316,20 @@ def _wait(
         failed = min((e for e in exits if e["code"] != 0), key=lambda e: e["time"], default=None)
         if failed is not None:
             who, how = failed["rank"], _in_words(failed["code"])
-            raise WorkerError(
+            raise RankError(
                 f"rank {who} of {config.ranks} ({config.library}) ended with {how}; the others were stopped."
                 + _tail(folder / f"rank-{who}.log")
             )
         if ended and launcher.returncode == 0 and len(exits) == config.ranks:
             return
         if ended:
-            raise WorkerError(
+            raise RankError(
                 f"the launcher of {config.library} ended with {_in_words(launcher.returncode)} after {len(exits)} of "
                 f"{config.ranks} ranks.{_tail(folder / 'launcher.log')}"
             )
         if time.monotonic() - start > timeout:
             running = sorted(set(range(config.ranks)) - {e["rank"] for e in exits})
-            raise WorkerError(
+            raise RankError(
                 f"{timeout:g} s were not enough; rank {', '.join(map(str, running))} still ran and was stopped"
             )
         time.sleep(POLL_SECONDS)
@@ -349,7 +349,7 @@ def _end_all(mark: str, launcher: subprocess.Popen) -> None:
     deadline = time.monotonic() + CLEANUP_SECONDS
     while left := marked(mark):
         if time.monotonic() > deadline:
-            raise WorkerError(f"processes {left} of the measurement could not be ended within {CLEANUP_SECONDS:g} s")
+            raise RankError(f"processes {left} of the measurement could not be ended within {CLEANUP_SECONDS:g} s")
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -374,7 +374,7 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
     files = [folder / f"rank-{rank}-{number}.json" for rank in range(config.ranks)]
     ranks: list[dict[str, Any]] = [json.loads(file.read_text()) for file in files]
     if len({rank["weights"] for rank in ranks}) > 1:
-        raise WorkerError(
+        raise RankError(
             f"after {config.steps} steps the {config.ranks} ranks ({config.library}) hold different weights"
         )
     seconds = np.array([rank["step_seconds"] for rank in ranks])

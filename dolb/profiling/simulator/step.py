@@ -18,8 +18,8 @@ import numpy as np
 import xarray as xr
 
 from dolb import results
+from dolb.profiling.simulator.libraries import Horovod, Policy, Schedule
 from dolb.profiling.simulator.network import Network, without_bandwidth, without_latency
-from dolb.profiling.simulator.policy import Horovod, Policy, Schedule
 from dolb.profiling.simulator.tensors import Tensors
 
 SOURCE = "simulated"

@@ -14,9 +14,9 @@ import xarray as xr
 
 from dolb import results
 from dolb.profiling.config import BASELINE, ScalingConfig
-from dolb.profiling.ranks import workers
+from dolb.profiling.ranks import launch
 from dolb.profiling.simulator import curves
-from dolb.profiling.simulator.simulate import SOURCE
+from dolb.profiling.simulator.step import SOURCE
 from dolb.profiling.traces import timeline
 from dolb.results.fill import Todo, fill
 
@@ -49,10 +49,10 @@ def measure_all(
     apart
         Give each repetition processes of its own, so that repetitions differ in all that may differ.
     oversubscribe, timeout
-        Of each measurement; see `workers.measure`.
+        Of each measurement; see `launch.measure`.
     """
     for config in configs:  # whatever can be refused is refused before anything is measured
-        workers.check(config, oversubscribe=oversubscribe)
+        launch.check(config, oversubscribe=oversubscribe)
     how: dict[str, Any] = {"oversubscribe": oversubscribe, "timeout": timeout}
 
     def make(todo: Todo[ScalingConfig]) -> Iterator[xr.Dataset]:
@@ -60,7 +60,7 @@ def measure_all(
             if not (mine := list(todo.claim(group))):
                 continue
             traced = mine[0].trace_steps > 0
-            rows = (timeline.traced(one, **how) for one in mine) if traced else workers.measure_together(mine, **how)
+            rows = (timeline.traced(one, **how) for one in mine) if traced else launch.measure_together(mine, **how)
             made_at_once = any(one.alone_steps for one in mine)  # their rows come when all are made
             with contextlib.closing(rows):
                 for row in rows:

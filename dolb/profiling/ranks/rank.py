@@ -1,6 +1,6 @@
 """One rank of data-parallel training, under torchrun (DDP) or horovodrun (Horovod): the same network, data and steps.
 
-    python -m dolb.profiling.ranks.worker FOLDER           started by torchrun or horovodrun, for each rank
+    python -m dolb.profiling.ranks.rank FOLDER           started by torchrun or horovodrun, for each rank
 
 The folder holds ``configs.json``, the measurements to make one after another. Each rank leaves there ``rank-K-N.json``
 for the N-th, with the seconds of every step and a hash of its weights, and where steps are traced ``torch-K.json`` and,
