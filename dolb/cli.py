@@ -331,11 +331,8 @@ def pages_command() -> None:
         path.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {path}")
     ds = results.load(root / "results" / "batch-size.nc")
-    chart = figures.batch_size_study(
-        study.curve_cells(ds),
-        study.judged_curves(ds),
-        claims.reported_accuracies(claims.load(root / "book" / "claims.yml")[1]),
-    )
+    reported = claims.reported_accuracies(claims.load(root / "book" / "claims.yml"))
+    chart = figures.accuracy_by_batch_size(study.curve_cells(ds), reported, columns=3)
     picture = root / "book" / "_static" / "first-figure.png"
     chart.configure(background="white").save(picture, scale_factor=2)
     typer.echo(f"wrote {picture}")
