@@ -3,7 +3,6 @@
 It is an extension, not a step of `dolb book`, so that plain `jupyter-book build .` gives the same pages.
 """
 
-import hashlib
 import html
 import json
 from pathlib import Path
@@ -15,18 +14,6 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 BUNDLE = "vega-bundle.js"
-# An SVG follows the theme by itself; what a canvas shows has to be drawn again.
-REDRAW = """
-(function () {
-  var views = [], embed = window.vegaEmbed;
-  window.vegaEmbed = Object.assign(function () {
-    return embed.apply(this, arguments).then(function (done) { views.push(done.view); return done; });
-  }, embed);
-  new MutationObserver(function () {
-    views.forEach(function (view) { if (view.container().querySelector("canvas")) view.resize().runAsync(); });
-  }).observe(document.documentElement, {attributes: true, attributeFilter: ["data-theme"]});
-})();
-"""
 
 
 def write_bundle(folder: Path) -> Path:
@@ -36,8 +23,7 @@ def write_bundle(folder: Path) -> Path:
         "vegalite_version": altair.VEGALITE_VERSION,
         "vegaembed_version": altair.VEGAEMBED_VERSION,
     }
-    script = hashlib.sha256(REDRAW.encode()).hexdigest()[:8]
-    key = f"altair-{altair.__version__}-vl-convert-{vl_convert.__version__}-{script}"
+    key = f"altair-{altair.__version__}-vl-convert-{vl_convert.__version__}"
     path = folder / key / BUNDLE
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +31,7 @@ def write_bundle(folder: Path) -> Path:
         # Bare, the bundle's top-level names collide with the theme's scripts. VEGA_DEBUG tells altair's loader which
         # versions are on the page, so that it fetches none.
         script = f"(function(){{{vl_convert.javascript_bundle(vl_version=vegalite)}\n}})();\n"
-        script += f"window.VEGA_DEBUG={json.dumps(loaded)};{REDRAW}"
+        script += f"window.VEGA_DEBUG={json.dumps(loaded)};\n"
         partial = path.with_suffix(".partial")
         partial.write_text(script, encoding="utf-8")
         partial.replace(path)

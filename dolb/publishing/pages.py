@@ -83,7 +83,7 @@ def verdicts(judged: Mapping[str, Verdict], names: Mapping[str, str], notebooks:
             NOTICE,
             "",
             f'<form class="dolb-filter" hidden>{"".join(form)}</form>',
-            *_table("dolb-verdicts", ("claim", "reported", "ours", "smallest effect", "verdict"), rows),
+            *_table("dolb-verdicts", ("claim", "reported", "ours", "verdict"), rows),
             "",
         ]
     )
@@ -127,8 +127,11 @@ def _row(one: Verdict, effects: pd.DataFrame, names: Mapping[str, str], notebook
     cells = [
         f"<strong>{claim.id}</strong> {html.escape(claim.statement)}<br><small>{', '.join(links)}</small>",
         html.escape(claim.quoted),
-        "<br>".join(f"{html.escape(part['effect'])}: {panels.ours(part)}" for part in parts if part["n"]),
-        "<br>".join(_smallest(effect) for effect in claim.effects),
+        "<br>".join(
+            f"{html.escape(part['effect'])}: {panels.ours(part)} <small>smallest: {_smallest(effect)}</small>"
+            for effect, part in zip(claim.effects, parts, strict=False)
+            if part["n"]
+        ),
         panels.chip(one.outcome) + "".join(f"<br><small>{html.escape(note)}</small>" for note in notes if note),
     ]
     return _cells(cells, f' id="{claim.id}" data-document="{claim.source}" data-verdict="{one.outcome}"')

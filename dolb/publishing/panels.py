@@ -29,8 +29,9 @@ MOST_NUMBERS = 5  # in the sentences of a page; figures and tables carry the oth
 LEAST_FONT_SIZE = 12  # pixels
 _chart_numbers = itertools.count(1)
 
-# Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too.
-_TEXT, _FAINT = "currentColor", "rgba(128, 128, 128, 0.3)"
+# Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too. A canvas
+# does not know that colour; a grey reads on both.
+_TEXT, _CANVAS_TEXT, _FAINT = "currentColor", "#767b83", "rgba(128, 128, 128, 0.3)"
 _GUIDE = {"labelColor": _TEXT, "titleColor": _TEXT, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 600}
 CONFIG: dict[str, dict[str, Any]] = {
     "axis": {**_GUIDE, "domainColor": _TEXT, "tickColor": _TEXT, "gridColor": _FAINT},
@@ -49,8 +50,9 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
     In the book the page's own Vega bundle draws it and nothing is fetched; elsewhere altair's loader fetches Vega.
     """
     with alt.data_transformers.disable_max_rows():
-        spec = _themed({**chart.to_dict(), "description": alt_text})
-    rows = sum(len(values) for values in spec.get("datasets", {}).values())
+        spec = {**chart.to_dict(), "description": alt_text}
+    on_canvas = sum(len(values) for values in spec.get("datasets", {}).values()) > CANVAS_ROWS
+    spec = _themed(spec, _CANVAS_TEXT if on_canvas else _TEXT)
     # The number keeps a chart that is shown twice apart; the digest, charts of two notebooks on one page.
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[:10]
     drawing = spec_to_html(
@@ -61,7 +63,7 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
         vegaembed_version=alt.VEGAEMBED_VERSION,
         output_div=f"dolb-chart-{digest}-{next(_chart_numbers)}",
         embed_options={
-            "renderer": "canvas" if rows > CANVAS_ROWS else "svg",
+            "renderer": "canvas" if on_canvas else "svg",
             # The Vega editor is a web site; the two other source views repeat the CSV of the panel.
             "actions": {"export": True, "source": False, "compiled": False, "editor": False},
         },
@@ -78,23 +80,23 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
     )
 
 
-def _themed(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the specification on the page's own ground, in its text's colour, with no letters too small to read."""
+def _themed(spec: dict[str, Any], colour: str) -> dict[str, Any]:
+    """Return the specification on the page's own ground, its text of a colour, with no letters too small to read."""
     own = spec.get("config", {})
     merged = own | {name: {**ours, **own.get(name, {})} for name, ours in CONFIG.items()}
-    return _legible({**spec, "background": None, "config": {**merged, "background": None}})
+    return _legible({**spec, "background": None, "config": {**merged, "background": None}}, colour)
 
 
-def _legible(part: Any, name: str = "") -> Any:
+def _legible(part: Any, colour: str, name: str = "") -> Any:
     """Return a part of a specification in which black is the text's colour and letters are as large as they must be."""
     if isinstance(part, dict):
         # Rows are not to be touched, nor the ends of a scale between whose colours Vega reckons.
         kept = ("data", "datasets", "scale") if part.get("type") == "quantitative" else ("data", "datasets")
-        return {key: value if key in kept else _legible(value, key) for key, value in part.items()}
+        return {key: value if key in kept else _legible(value, colour, key) for key, value in part.items()}
     if isinstance(part, list):
-        return [_legible(item, name) for item in part]
-    if part in ("black", "#000", "#000000"):
-        return _TEXT
+        return [_legible(item, colour, name) for item in part]
+    if part in ("black", "#000", "#000000", _TEXT):
+        return colour
     if name.lower().endswith("fontsize") and isinstance(part, int | float):
         return max(part, LEAST_FONT_SIZE)
     return part
