@@ -61,6 +61,16 @@ def welch(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray
     )
 
 
+def widest(groups: Sequence[Sequence[float]] | Sequence[np.ndarray]) -> Estimate:
+    """Return the largest mean of several groups less the smallest, with Tukey's interval, which knows of the choice."""
+    found = stats.tukey_hsd(*groups)
+    means = [float(np.mean(group)) for group in groups]
+    above, below = int(np.argmax(means)), int(np.argmin(means))
+    bounds = found.confidence_interval(CONFIDENCE)
+    low, high = bounds.low[above, below], bounds.high[above, below]
+    return Estimate(means[above] - means[below], float(low), float(high), sum(map(len, groups)))
+
+
 def paired(wide: pd.DataFrame, one: str, other: str) -> Estimate | None:
     """Return the mean of one column less another over the rows that have both, a row being one repetition."""
     if not {one, other} <= set(wide.columns):

@@ -1,91 +1,104 @@
-"""The numbers of noise: how much there is, what that depends on, and what else finds it.
+"""The numbers of pages 02 and 03: maps of features, how much on them is noise, what that depends on, and who agrees.
 
 Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: one entry of ``run`` is a map or a mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import stats
+from scipy.spatial import cKDTree
 
-from dolb import findings as summary
 from dolb import results
-from dolb.findings.batch_size import by_depth
-from dolb.findings.coverage import listed
-from dolb.findings.overlap import by_chance, jaccard
 
-_NAMES = [
-    "key",
-    "arch",
-    "weights",
-    "seed",
-    "map_seed",
-    "filter",
-    "perplexity",
-    "min_samples",
-    "eps",
-    "iterations",
-    "network_accuracy",
-]
-# What older files lack, and what they are of.
-LATER: dict[str, Any] = {"trained_by": "", "size_of": "", "within": "", **results.LATER}
-MORE = ["feature_width", "seconds", "peak_memory_bytes"]
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
-_MAP = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
+DRAWN = 2000  # points drawn of one set: more only hide each other
+NEIGHBOURS = 10  # points of the training set that say where on the map a point lies
+PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")  # of a mask's cost
+PAIRS = ("another map", "another training", "another network", "ImageNet weights")
+_NAMES = (
+    "key", "arch", "weights", "seed", "map_seed", "filter", "perplexity", "min_samples", "eps", "iterations",
+    "network_accuracy", "feature_width", "seconds", "peak_memory_bytes",
+)  # fmt: skip
+# What older files lack, and what they are of.
+_LATER: dict[str, Any] = {"trained_by": "", "size_of": "", "within": "", **results.LATER}
+_PLACED = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
+_SEEDED = ["arch", "weights", "seed", "map_seed"]
 _DEFAULT_EPS = 0.5  # of DBSCAN
-IMAGENET = " with ImageNet weights"
-FLAGGED = "flagged"  # the mask without all that confident learning flags: of no other's size
 
 
 def rows(ds: xr.Dataset) -> pd.DataFrame:
     """Return a row per map or mask, with what it is of; ``removed`` is the share of examples that a mask removes."""
-    frame = pd.DataFrame({name: ds[name].to_numpy() for name in [*_NAMES, *MORE]})
-    frame = frame.assign(**{name: ds[name].to_numpy() if name in ds else value for name, value in LATER.items()})
-    frame["eps"] = frame["eps"].where(_has_radius(frame))
+    frame = pd.DataFrame({name: ds[name].to_numpy() for name in _NAMES})
+    frame = frame.assign(**{name: ds[name].to_numpy() if name in ds else value for name, value in _LATER.items()})
+    # Files of before have the default where no radius was used or known.
+    found = (frame["filter"] == "knee") & (frame["eps"] != _DEFAULT_EPS)
+    frame["eps"] = frame["eps"].where(frame["filter"].isin(["dbscan", "share"]) | found)
     frame["extractor"] = np.where(frame["weights"] == "imagenet", frame["arch"] + ", ImageNet", frame["arch"])
     if "keep" in ds:
         frame["removed"] = 1 - kept(ds).mean(axis=1)
     return frame
 
 
-def _has_radius(frame: pd.DataFrame) -> pd.Series:
-    """Return which masks have a radius of their own: files of before have the default where none was used or known."""
-    found = (frame["filter"] == "knee") & (frame["eps"] != _DEFAULT_EPS)
-    return frame["filter"].isin(["dbscan", "share"]) | found
-
-
-def lacking(ds: xr.Dataset, configs: Sequence[Any]) -> str:
-    """Say which of the maps or masks that an experiment has are not among these yet, by extractor and training."""
-    known, left = set(map(str, ds["key"].to_numpy())), 0
-    planned: dict[str, dict[int, list[bool]]] = {}
-    for one in configs:
-        extractor = f"{one.arch}{IMAGENET}" if one.weights == "imagenet" else str(one.arch)
-        planned.setdefault(extractor, {}).setdefault(one.seed, []).append(one.key in known)
-    absent, part = [], []
-    for extractor, seeds in planned.items():
-        begun = [found for found in seeds.values() if any(found)]
-        left += sum(not there for found in begun for there in found)
-        if not begun:
-            absent.append(extractor)
-        elif len(begun) < len(seeds):
-            part.append(f"{extractor} ({len(begun)} of {len(seeds)})")
-    unheld = [name for name in absent if name.endswith(IMAGENET)]
-    absent = [name for name in absent if name not in unheld]
-    told = [f"There is no map yet by {listed(by_depth(absent))}."] if absent else []
-    told += [f"There is no map by {listed(by_depth(unheld))}, which have to be fetched."] if unheld else []
-    told += [f"Not all trainings are here yet of {listed(by_depth(part))}."] if part else []
-    told += [f"Of the others {left} {'is' if left == 1 else 'are'} not here yet."] if left else []
-    return " ".join(told)
-
-
 def kept(ds: xr.Dataset) -> np.ndarray:
     """Return the masks, (runs, examples)."""
     return ds["keep"].transpose("run", "example").to_numpy().astype(bool)
+
+
+# Maps of features
+
+
+def best_maps(ds: xr.Dataset) -> xr.Dataset:
+    """Return the maps that are drawn, the shallow first: of two by networks of one seed, that by the better one."""
+    frame = rows(ds)
+    chosen = frame[better(frame)]
+    return ds.isel(run=sorted(chosen.index, key=lambda run: (len(chosen["extractor"][run]), chosen["extractor"][run])))
+
+
+def points(ds: xr.Dataset, classes: Sequence[str], most: int = DRAWN) -> pd.DataFrame:
+    """Return a row per image drawn: ``image``, its number, training set first, ``set``, ``class``, and its places.
+
+    ``EXTRACTOR x`` and ``EXTRACTOR y`` are its place on the map of each extractor. Of training and test set at most
+    ``most`` are drawn, evenly spaced.
+    """
+    ds = best_maps(ds)
+    test = ds["of_test_set"].to_numpy()
+    drawn = np.concatenate(
+        [one[:: max(1, -(-len(one) // most))] for one in (np.flatnonzero(~test), np.flatnonzero(test))]
+    )
+    frame = pd.DataFrame({"image": drawn, "set": np.where(test[drawn], "test set", "training set")})
+    frame["class"] = np.array(classes)[ds["label"].to_numpy()[drawn]]
+    for run, extractor in enumerate(rows(ds)["extractor"]):
+        for name in ("x", "y"):
+            frame[f"{extractor} {name}"] = ds[name].to_numpy()[run, drawn]
+    return frame
+
+
+def parted(ds: xr.Dataset) -> pd.DataFrame:
+    """Return how well each map parts the classes, of training and of test set.
+
+    ``agreement`` is the mean share, over the points of a set, of the nearest ten other points of the training set that
+    have the point's own class.
+    """
+    ds, found = best_maps(ds), []
+    frame, test, labels = rows(ds), ds["of_test_set"].to_numpy(), ds["label"].to_numpy()
+    for run in range(ds.sizes["run"]):
+        place = np.column_stack([ds[name].to_numpy()[run] for name in ("x", "y")])
+        tree = cKDTree(place[~test])
+        for split, members in (("training set", ~test), ("test set", test)):
+            own = int(split == "training set")  # a point of the tree is its own nearest
+            near = tree.query(place[members], k=NEIGHBOURS + own)[1][:, own:]
+            same = labels[~test][near] == labels[members][:, None]
+            found.append({**frame.iloc[run], "split": split, "agreement": float(same.mean())})
+    return pd.DataFrame(found)
+
+
+# Which masks
 
 
 def grid(ds: xr.Dataset, *, share: float = 0.0) -> pd.DataFrame:
@@ -96,22 +109,11 @@ def grid(ds: xr.Dataset, *, share: float = 0.0) -> pd.DataFrame:
     """
     frame = rows(ds).assign(position=np.arange(ds.sizes["run"]))
     frame = frame[(frame["within"] == "") & frame["filter"].isin(ON_THE_MAP) & (frame["share"] == share)]
-    for name in ("filter", "min_samples", *_MAP):
+    for name in ("filter", "min_samples", *_PLACED):
         frame = frame[frame[name] == frame[name].mode()[0]] if len(frame) else frame
     if (frame["filter"] == "dbscan").any():  # others find a radius on each map
         frame = frame[frame["eps"] == frame["eps"].mode()[0]]
     return frame[better(frame)].reset_index(drop=True)
-
-
-def better(frame: pd.DataFrame) -> pd.Series:
-    """Return which rows are by the network that was trained better, where there are several of one seed."""
-    accuracy = frame["network_accuracy"].fillna(0.0)
-    return accuracy == accuracy.groupby([frame[name] for name in ("arch", "weights", "seed")]).transform("max")
-
-
-def in_use(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the masks that are made as the one that runs are trained with, by all extractors and seeds."""
-    return grid(ds, share=float(rows(ds)["share"][first(ds)]))
 
 
 def first(ds: xr.Dataset) -> int:
@@ -127,11 +129,6 @@ def first(ds: xr.Dataset) -> int:
     return int(grid(ds, share=float(shares.iloc[0]) if len(shares) else 0.0)["position"].iloc[0])
 
 
-def of_size(frame: pd.DataFrame, at: int) -> pd.Series:
-    """Return which masks were given the size of the one at a position; where none says whose it has, all."""
-    return (frame["size_of"] == frame["key"][at]) | (frame["size_of"] == "").all()
-
-
 def reference(ds: xr.Dataset) -> xr.Dataset:
     """Return the mask that runs are trained with, and its map, over ``example`` alone."""
     return ds.isel(run=first(ds))
@@ -142,121 +139,85 @@ def has_map(one: xr.Dataset) -> bool:
     return "x" in one and bool(np.isfinite(one["x"]).all())
 
 
-def points_of(one: xr.Dataset, classes: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each example of one mask: its class, place on the map, and whether and until when it is kept."""
-    names = np.array(classes)[one["label"].to_numpy()]
-    return pd.DataFrame({"class": names} | {name: one[name].to_numpy() for name in ("x", "y", "keep", "noise_until")})
+def better(frame: pd.DataFrame) -> pd.Series:
+    """Return which rows are by the network that was trained better, where there are several of one seed."""
+    accuracy = frame["network_accuracy"].fillna(0.0)
+    return accuracy == accuracy.groupby([frame[name] for name in ("arch", "weights", "seed")]).transform("max")
+
+
+def _like_first(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the masks on maps by the extractor and the seeds of the mask in use, however trained and however made."""
+    frame = rows(ds)
+    used = frame.iloc[first(ds)]
+    return frame[(frame[[*_SEEDED, "within"]] == used[[*_SEEDED, "within"]]).all(axis=1)]
+
+
+# How much is noise
+
+
+def by_map(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the share that is noise at DBSCAN's default radius by how the map is made of the same features.
+
+    Columns: map, extractor, test_accuracy of the network (of one extractor, trained by two recipes), removed.
+    """
+    same, usual = _like_first(ds), grid(ds).iloc[0]
+    for name in ("filter", "min_samples", "perplexity"):
+        same = same[same[name] == usual[name]]
+    same = same.sort_values(["network_accuracy", "map_rate", "iterations", "map_start"], ascending=False, kind="stable")
+    return pd.DataFrame(
+        {
+            "map": [_placed(row) for row in same.to_dict("records")],
+            "extractor": same["extractor"].to_numpy(),
+            "test_accuracy": same["network_accuracy"].to_numpy(),
+            "removed": same["removed"].to_numpy(),
+        }
+    )
+
+
+def _placed(row: dict[str, Any]) -> str:
+    rate = f"rate {row['map_rate']:g}" if row["map_rate"] else "rate by size"
+    return f"{rate}, {row['map_start']} start, {row['iterations']:g} steps"
+
+
+def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the share removed as one other parameter changes, on the map of the mask in use.
+
+    ``parameter`` is perplexity, min_samples, or the clustering; the mask by the defaults stands in each of them.
+    """
+    frame, used, usual = _like_first(ds), rows(ds).iloc[first(ds)], grid(ds).iloc[0]
+    frame = frame[(frame["trained_by"] == used["trained_by"]) & frame["filter"].isin(ON_THE_MAP)]
+    frame = frame[(frame[_PLACED[1:]] == usual[_PLACED[1:]]).all(axis=1)]
+    found = []
+    for parameter in ("perplexity", "min_samples", "filter"):
+        others = [name for name in ("perplexity", "min_samples", "filter") if name != parameter]
+        for row in (
+            frame[(frame[others] == usual[others]).all(axis=1)].sort_values(parameter, kind="stable").to_dict("records")
+        ):
+            value = f"{row[parameter]:g}" if parameter != "filter" else row["filter"]
+            default = row[parameter] == usual[parameter]
+            found.append({"parameter": parameter, "value": value, "default": default, "removed": row["removed"]})
+    return pd.DataFrame(found, columns=["parameter", "value", "default", "removed"])
 
 
 def removed(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the share that is noise by extractor: mean over seeds of training and of t-SNE, and where another may lie.
-
-    ``low`` and ``high`` are a prediction interval: for one map by one more training of the network by the same recipe.
-    Maps of one network are alike, so there are two variances, between networks (of the means of their maps) and
-    between the maps of one network. Few networks tell little of the first; both are pooled over all extractors,
-    relative to the share of each, and the interval is Student's with the degrees of freedom of Satterthwaite. NaN where
-    no extractor was trained twice; ``freedom`` is that of the variance between networks.
-    """
-    masks = grid(ds)
-    by = ["extractor", "arch", "weights"]
-    relative = masks["removed"] / masks.groupby(by)["removed"].transform("mean").replace(0, 1)
-    networks = masks.assign(relative=relative).groupby([*by, "seed"])["relative"].agg(["mean", "var", "size"])
-    within = _pooled(networks["var"], networks["size"] - 1)
-    means = networks.groupby(by)["mean"].agg(["var", "size"])
-    between = _pooled(means["var"], means["size"] - 1)
-    found = []
-    for names, group in masks.groupby(by, sort=False):
-        share = group["removed"].to_numpy()
-        seeds = {"networks": group["seed"].nunique(), "map_seeds": group["map_seed"].nunique()}
-        maps = float(stats.hmean(group.groupby("seed").size()))
-        half = share.mean() * _prediction(between, within, seeds["networks"], maps)
-        ends = {"low": float(np.maximum(0.0, share.mean() - half)), "high": share.mean() + half}
-        numbers = {"removed": share.mean(), **ends, "least": share.min(), "most": share.max(), "n": len(share)}
-        found.append({**dict(zip(by, names, strict=True)), **numbers, **seeds, "freedom": between[1]})
-    columns = [*by, "removed", "low", "high", "least", "most", "n", "networks", "map_seeds", "freedom"]
-    return pd.DataFrame(found, columns=columns)
-
-
-def rests_on(table: pd.DataFrame) -> str:
-    """Say of how many trainings the table of `removed` knows how far two of one network differ."""
-    several = table[table["networks"] > 1]
-    if several.empty:
-        return "No network here was trained twice, so there is no interval."
-    trainings = several.set_index("extractor")["networks"]
-    told = listed(f"{trainings[name]} trainings of {name}" for name in by_depth(trainings.index))
-    freedom = int(several["freedom"].iloc[0])
-    return (
-        f"How far trainings differ is known from {told} alone, {freedom} degree{'s' if freedom > 1 else ''} of "
-        "freedom, and taken to be no less than what the maps of each network make of it by themselves."
-    )
-
-
-def _pooled(variances: pd.Series, freedom: pd.Series) -> tuple[float, int]:
-    """Return the mean of variances by their degrees of freedom, and the sum of these; NaN where there are none."""
-    known = freedom > 0
-    total = int(freedom[known].sum())
-    return (float((variances[known] * freedom[known]).sum() / total) if total else float("nan")), total
-
-
-def _prediction(between: tuple[float, int], within: tuple[float, int], networks: int, maps: float) -> float:
-    """Return half the width of a prediction interval for one map of one more network.
-
-    ``between`` is the variance of the means of ``maps`` maps, of which there are ``networks``, and ``within`` that of
-    the maps of a network, each with its degrees of freedom. A single map varies by the first, less its part that is
-    from the maps, and by the second. Means of maps vary at least as their maps make them: a smaller ``between`` is
-    luck, as two networks may well have, and raised to that.
-    """
-    least = within[0] / maps if within[1] else 0.0
-    parts = [(np.maximum(between[0], least) * (1 + 1 / networks), between[1])]
-    if maps > 1:
-        parts.append((within[0] * (1 - 1 / maps), within[1]))
-    total = sum(variance for variance, _ in parts)
-    if not total > 0:
-        return total  # zero, or NaN where one of the two is not known
-    freedom = total**2 / sum(variance**2 / count for variance, count in parts if count)
-    return float(stats.t.ppf((1 + summary.CONFIDENCE) / 2, freedom) * np.sqrt(total))
-
-
-def flagged(ds: xr.Dataset) -> dict[str, float]:
-    """Return how many images confident learning flags, how many are noise, and how many both; nothing without flags.
-
-    ``by_chance`` is how many of the noise it would flag if it drew as many of each class at random.
-    """
-    frame, keep = rows(ds), ~kept(ds)
-    found = frame.index[frame["filter"] == FLAGGED]
-    if not len(found):
-        return {}
-    noise, flags = keep[first(ds)], keep[found[0]]
-    chance = by_chance(noise, flags, ds["label"].to_numpy())
-    counts = {"flagged": int(flags.sum()), "noise": int(noise.sum()), "both": int((flags & noise).sum())}
-    return {"images": len(flags), **counts, "by_chance": chance}
-
-
-def flagged_in_words(counts: Mapping[str, float]) -> str:
-    """Say how many labels confident learning flags as wrong, and how many of those are noise too."""
-    if not counts:
-        return "What confident learning flags is not among these masks."
-    told = f"Confident learning flags {counts['flagged']:,} of {counts['images']:,} labels as wrong."
-    if not counts["noise"] or not counts["flagged"]:
-        return told
-    return (
-        f"{told} Of the {counts['noise']:,} images that are noise it flags {counts['both']:,}, "
-        f"{counts['both'] / counts['noise']:.1%}; of as many drawn at random from the same classes it would flag "
-        f"{counts['by_chance']:,.0f}, {counts['by_chance'] / counts['noise']:.1%}. And of what it flags "
-        f"{counts['both'] / counts['flagged']:.1%} is noise."
-    )
+    """Return the share that is noise by extractor: mean, least and most over its maps, of how many trainings."""
+    found = grid(ds).groupby(["extractor", "arch", "weights"], sort=False).agg(
+        removed=("removed", "mean"), least=("removed", "min"), most=("removed", "max"), n=("removed", "size"),
+        networks=("seed", "nunique"),
+    )  # fmt: skip
+    return found.reset_index()
 
 
 def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
     """Return the share that DBSCAN calls noise by eps, for the first map of each extractor."""
-    frame = grid(ds)
+    empty = pd.DataFrame(columns=["extractor", "eps", "removed"])
     if "noise_until" not in ds:
-        return pd.DataFrame(columns=["extractor", "eps", "removed"])
-    until = ds["noise_until"].transpose("run", "example").to_numpy()
+        return empty
+    frame, until = grid(ds), ds["noise_until"].transpose("run", "example").to_numpy()
     there = frame[np.isfinite(until[frame["position"]]).any(axis=1)].drop_duplicates("extractor")
+    if there.empty:
+        return empty
     found = until[there["position"]]
-    if not len(found):
-        return pd.DataFrame(columns=["extractor", "eps", "removed"])
     eps = np.geomspace(np.quantile(found, 0.01), np.quantile(found, 0.999), steps)
     parts = [
         pd.DataFrame({"extractor": extractor, "eps": eps, "removed": (radii[:, None] > eps).mean(axis=0)})
@@ -265,93 +226,125 @@ def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def radii(ds: xr.Dataset) -> dict[str, float]:
-    """Return the radii that are worth a mark beside the share by eps: the library's, and that of the mask in use."""
-    used, usual = rows(ds).iloc[first(ds)], grid(ds)
-    marks = {"default": usual.iloc[0]} if len(usual) and usual["filter"].iloc[0] == "dbscan" else {}
-    marks |= {"in use": used} if used["filter"] in ("dbscan", "share") else {}
-    return {name: float(row["eps"]) for name, row in marks.items()}
+# Who agrees
 
 
-_SEEDED = ["arch", "weights", "seed", "map_seed"]
+def chance(gone: np.ndarray, other: np.ndarray, labels: np.ndarray) -> float:
+    """Return how many examples two masks would remove in common, if each drew as many of each class at random."""
+    (one, two), members = _by_class(np.stack([gone, other]), labels)
+    return float((one * two / members).sum())
 
 
-def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the share removed as one parameter changes, of the map of the mask in use, and the overlap with the usual.
+def jaccard(keep: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for every two masks of (masks, examples), shared over all removed, and that of random sets so large.
 
-    ``parameter`` is perplexity, min_samples, filter, how the map is made, or how well the network was trained; the mask
-    by the library's own parameters, ``first``, stands in each of them.
+    Random sets have as many of each class: of a class of n, of which one mask removes a and another b, both remove
+    ab/n. The second is the ratio of expectations; masks that remove nothing agree.
     """
-    frame, counted = rows(ds), grid(ds)
-    if counted.empty:
-        return pd.DataFrame(columns=["parameter", "value", "first", "removed", "overlap"])
-    used = frame.iloc[first(ds)]  # whatever the order in which masks were published
-    usual = counted.iloc[int((counted[_SEEDED] == used[_SEEDED]).all(axis=1).to_numpy().argmax())]
-    at = int(usual["position"])
-    overlaps = jaccard(kept(ds), ds["label"].to_numpy())[0][at]
-    same = frame[frame["filter"].isin(ON_THE_MAP)]
-    for name in (*_SEEDED, "within"):
-        same = same[same[name] == usual[name]]
-    kinds = {name: [name] for name in ("perplexity", "min_samples", "filter")}
-    kinds |= {"map": _MAP[1:], "test accuracy": ["trained_by"]}
+    gone = (~keep).astype(np.float32)
+    both, size = (gone @ gone.T).astype(float), gone.sum(axis=1, dtype=float)
+    total = size[:, None] + size[None]
+    counts, members = _by_class(~keep, labels)
+    expected = counts / members @ counts.T
+    with np.errstate(invalid="ignore"):
+        return tuple(np.where(total > 0, shared / (total - shared), 1.0) for shared in (both, expected))  # type: ignore[return-value]
+
+
+def _by_class(gone: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    _, place, members = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.stack([np.bincount(place[row], minlength=len(members)) for row in gone]), members
+
+
+def agreement(ds: xr.Dataset) -> pd.DataFrame:
+    """Return how far two noise sets of one size agree, by what their maps differ in: Jaccard index, and that of chance.
+
+    ``networks`` names the one or two whose maps the two are.
+    """
+    frame = grid(ds, share=float(rows(ds)["share"][first(ds)]))
+    overlaps, by_chance = jaccard(kept(ds)[frame["position"]], ds["label"].to_numpy())
     found = []
-    for parameter, names in kinds.items():
-        rest = [name for others in kinds.values() for name in others if name not in names]
-        order = names if parameter != "test accuracy" else ["network_accuracy"]
-        for position, row in same[(same[rest] == usual[rest]).all(axis=1)].sort_values(order).iterrows():
-            told = {"parameter": parameter, "value": _value(row, parameter), "first": position == at}
-            found.append({**told, "removed": row["removed"], "overlap": overlaps[position]})
-    return pd.DataFrame(found)
+    for one, other in combinations(range(len(frame)), 2):
+        a, b = frame.iloc[one], frame.iloc[other]
+        differ = [a[name] != b[name] for name in ("weights", "arch", "seed")]
+        differs = PAIRS[3 - differ.index(True)] if any(differ) else PAIRS[0]
+        networks = " and ".join(sorted({f"{row['extractor']} by seed {row['seed']}" for row in (a, b)}))
+        numbers = {"overlap": overlaps[one, other], "by_chance": by_chance[one, other]}
+        found.append(
+            {"one": a["extractor"], "other": b["extractor"], "differs": differs, "networks": networks, **numbers}
+        )
+    return pd.DataFrame(found, columns=["one", "other", "differs", "networks", "overlap", "by_chance"])
 
 
-def by_map_in_words(table: pd.DataFrame) -> str:
-    """Say how much is noise at the usual radius if the map is made otherwise of the same features."""
-    others = table[(table["parameter"] == "map") & ~table["first"]]
-    if others.empty:
-        return "No map was made otherwise of the same features."
-    usual = table.loc[table["first"], "removed"].iloc[0]
-    told = "; ".join(f"{row['removed']:.1%} with {row['value']}" for row in others.to_dict("records"))
-    return f"Of the usual map {usual:.1%} is noise at this radius; of other maps of the same features {told}."
-
-
-def by_recipe_in_words(table: pd.DataFrame) -> str:
-    """Say how much is noise on maps by the same network, trained by another recipe to another accuracy."""
-    shares = table[table["parameter"] == "test accuracy"]
-    if len(shares) < 2:
-        return "No network here was trained by two recipes."
-    told = "; ".join(f"{row['removed']:.1%} where it is {row['value']}" for row in shares.to_dict("records"))
-    return f"Another recipe, by which the network has another test accuracy, has another share of noise: {told}."
-
-
-def _value(row: pd.Series, parameter: str) -> str:
-    if parameter == "filter":
-        return f"share {row['share']:.2%}" if row["share"] else str(row["filter"])
-    if parameter == "test accuracy":
-        return f"{row['network_accuracy']:.1%}"
-    if parameter != "map":
-        return f"{row[parameter]:g}"
-    rate = f"rate {row['map_rate']:g}" if row["map_rate"] else "rate by size"
-    return f"{rate}, {row['map_start']} start, {row['iterations']:g} iterations"
+def stability(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the agreement of noise sets by what the maps differ in: mean, least and most over ``pairs`` of maps."""
+    found = agreement(ds).groupby("differs").agg(
+        overlap=("overlap", "mean"), least=("overlap", "min"), most=("overlap", "max"), by_chance=("by_chance", "mean"),
+        pairs=("overlap", "size"), networks=("networks", "nunique"),
+    )  # fmt: skip
+    return found.reindex([kind for kind in PAIRS if kind in found.index]).reset_index()
 
 
 def others(ds: xr.Dataset) -> pd.DataFrame:
-    """Return what other ways to choose have in common with the first mask, at equal size.
+    """Return what other ways to choose have in common with the mask in use, at equal size, and what a mask costs.
 
-    ``shared`` is the share of what the first removes that the other removes too; ``by_chance`` that of a random set
-    with as many of each class as the other.
+    ``shared`` is the share of what the mask in use removes that the other removes too; ``by_chance`` that of a random
+    set with as many of each class as the other. ``seconds`` are all that a mask took, ``training`` those of networks.
     """
     frame, keep, labels = rows(ds), kept(ds), ds["label"].to_numpy()
-    noise = ~keep[first(ds)]
-    baselines = frame[~frame["filter"].isin([*ON_THE_MAP, FLAGGED]) & of_size(frame, first(ds))]
+    at = first(ds)
+    noise = ~keep[at]
+    sized = (frame["size_of"] == frame["key"][at]) | (frame["size_of"] == "").all()
+    chosen = frame[~frame["filter"].isin([*ON_THE_MAP, "flagged", "none"]) & sized].index.insert(0, at)
+    costs = np.stack([ds[name].to_numpy() if name in ds else np.full(len(frame), np.nan) for name in PARTS], axis=1)
     found = [
         {
-            "key": row["key"],
-            "filter": row["filter"],
-            "removed": row["removed"],
-            "shared": float((~keep[at])[noise].mean()),
-            "images": int((~keep[at] & noise).sum()),
-            "by_chance": by_chance(noise, ~keep[at], labels) / noise.sum(),
+            "key": frame["key"][one],
+            "filter": "map and noise" if one == at else frame["filter"][one],
+            "removed": frame["removed"][one],
+            "shared": float((~keep[one])[noise].mean()),
+            "images": int((~keep[one] & noise).sum()),
+            "by_chance": chance(noise, ~keep[one], labels) / noise.sum(),
+            "seconds": costs[one].sum(),
+            "training": costs[one, 0],
         }
-        for at, row in zip(baselines.index.to_list(), baselines.to_dict("records"), strict=True)
+        for one in chosen
     ]
-    return pd.DataFrame(found, columns=["key", "filter", "removed", "shared", "images", "by_chance"])
+    return pd.DataFrame(found).sort_values("shared", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def rounds(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what each round of the filter removes, from the mask in use on: a row per round.
+
+    ``examples`` are those on its map, ``images`` those that it removes, ``eps`` its radius; all else are shares. Of all
+    examples: ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another
+    training of the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the
+    round's own map, of as many of each class, would share.
+    """
+    frame, keep, labels = rows(ds), kept(ds), ds["label"].to_numpy()
+    positions = [first(ds)]
+    while len(after := frame.index[frame["within"] == frame["key"][positions[-1]]]):
+        positions.append(int(after[0]))
+    used = frame.iloc[positions[0]]
+    masks = grid(ds, share=float(used["share"]))
+    same = (masks["arch"] == used["arch"]) & (masks["weights"] == used["weights"])
+    elsewhere = ~keep[masks["position"][same & (masks["seed"] != used["seed"])]]
+    likely = elsewhere.mean(axis=0) if len(elsewhere) else np.full(keep.shape[1], np.nan)
+    found = []
+    left = np.ones(keep.shape[1], dtype=bool)
+    for number, at in enumerate(positions, start=1):
+        gone = left & ~keep[at]
+        drawn = pd.Series(gone[left]).groupby(labels[left]).transform("mean")  # by a draw of as many of each class
+        found.append(
+            {
+                "round": number,
+                "examples": int(left.sum()),
+                "images": int(gone.sum()),
+                "removed": gone.mean(),
+                "in_all": (~keep[at]).mean(),
+                "shared": (likely * gone).mean(),
+                "by_chance": float((likely[left] * drawn).sum()) / len(left),
+                **frame.loc[at, ["key", "eps", "network_accuracy"]],
+            }
+        )
+        left = keep[at]
+    return pd.DataFrame(found)
