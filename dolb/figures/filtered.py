@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, picked
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, picked, titled
 
 SETS = ["full", "filtered", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
 _COLOUR = dict(
@@ -34,25 +34,25 @@ def set_colour(names: Iterable[str], field: str = "set", title: str = "training 
     )
 
 
-def accuracy_by_set(cells: pd.DataFrame, reported: pd.DataFrame) -> alt.LayerChart:
+def accuracy_by_set(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> alt.LayerChart:
     """Draw accuracy by batch size; where ``cells`` has both comparisons, equal epochs or updates are chosen below.
 
     ``cells`` has equal, set, batch_size, weight_decay, accuracy, low, high, n, updates; ``reported`` set, batch_size,
     accuracy, what.
     """
-    return _side_by_side(cells, reported, _sizes(cells), "set", _accuracy(), _tooltip(), _either(cells))
+    return _sized(_side_by_side(cells, reported, _sizes(cells), "set", _accuracy(), _tooltip(), _either(cells)), title)
 
 
-def accuracy_by_decay(cells: pd.DataFrame, reported: pd.DataFrame) -> alt.LayerChart:
+def accuracy_by_decay(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> alt.LayerChart:
     """Draw accuracy by weight decay at a batch size that is chosen below; columns as in `accuracy_by_set`."""
     x = alt.X("weight_decay:O", title="weight decay").axis(labelAngle=0, format="~g")
     sizes = [int(size) for size in sorted(set(cells["batch_size"]))]
     bind = alt.binding_radio(options=sizes, name="batch size ")
     chosen = alt.param(name="batch_size", value=sizes[-1], bind=bind)
-    return _side_by_side(cells, reported, x, "set", _accuracy(), _tooltip(), chosen)
+    return _sized(_side_by_side(cells, reported, x, "set", _accuracy(), _tooltip(), chosen), title)
 
 
-def accuracy_by_rate(cells: pd.DataFrame, taken: float) -> alt.LayerChart:
+def accuracy_by_rate(cells: pd.DataFrame, taken: float, title: str = "") -> alt.LayerChart:
     """Draw accuracy by learning rate, with a line at the rate that the recipe ``taken`` has.
 
     ``cells`` has set, lr, batch_size, accuracy, low, high, n, updates.
@@ -61,10 +61,10 @@ def accuracy_by_rate(cells: pd.DataFrame, taken: float) -> alt.LayerChart:
     tooltip = [alt.Tooltip("lr:Q", title="learning rate"), *_tooltip(decay=False)]
     drawn = _side_by_side(cells, pd.DataFrame(), x, "set", _accuracy(), tooltip)
     mark = alt.Chart(pd.DataFrame({"lr": [taken]})).mark_rule(color=REPORTED, strokeDash=[4, 3])
-    return alt.layer(mark.encode(x=x), drawn).properties(width="container", height=300)
+    return _sized(alt.layer(mark.encode(x=x), drawn), title)
 
 
-def gains(table: pd.DataFrame, reported: pd.DataFrame) -> alt.LayerChart:
+def gains(table: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> alt.LayerChart:
     """Draw what filtered data gain over other sets by batch size, in points.
 
     ``table`` has equal, batch_size, other, points, low, high, n; ``reported`` batch_size, other, points, what.
@@ -80,7 +80,7 @@ def gains(table: pd.DataFrame, reported: pd.DataFrame) -> alt.LayerChart:
     ]
     zero = alt.Chart(pd.DataFrame({"points": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y=change)
     drawn = _side_by_side(table, reported, _sizes(table), "other", change, tooltip, _either(table))
-    return alt.layer(zero, drawn).properties(width="container", height=300)
+    return _sized(alt.layer(zero, drawn), title)
 
 
 def _side_by_side(
@@ -122,7 +122,11 @@ def _side_by_side(
         ]
         diamonds = theirs.mark_point(shape="diamond", size=120, strokeWidth=2)
         layers.append(diamonds.encode(y=y, tooltip=about))
-    return alt.layer(*layers).properties(width="container", height=300)
+    return alt.layer(*layers)
+
+
+def _sized(chart: alt.LayerChart, title: str) -> alt.LayerChart:
+    return chart.properties(width="container", height=300, title=titled(title))
 
 
 def _either(table: pd.DataFrame) -> alt.Parameter | None:

@@ -8,16 +8,16 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures.filtered import SETS, set_colour
-from dolb.figures.style import REPORTED, picked
+from dolb.figures.style import REPORTED, picked, titled
 
 
 def curvature_ratios(
-    ratios: pd.DataFrame, measures: Mapping[str, str], readings: Mapping[str, str], smallest: float
+    ratios: pd.DataFrame, measures: Mapping[str, str], readings: Mapping[str, str], smallest: float, title: str = ""
 ) -> alt.LayerChart:
     """Draw the curvature of networks of other sets over that of filtered data, with intervals.
 
-    ``ratios`` has reading, measure, batch_size, other, ratio, low, high, n; ``measures`` and ``readings`` give words for
-    their names, in the order in which they are drawn and offered. Right of one filtered data are smoother; a second
+    ``ratios`` has reading, measure, batch_size, other, ratio, low, high, n; ``measures`` and ``readings`` give words
+    for their names, in the order in which they are drawn and offered. Right of one filtered data are smoother; a second
     line is drawn at the ``smallest`` ratio that is the claim's.
     """
     chosen = alt.selection_point(fields=["other"], bind="legend")
@@ -61,10 +61,10 @@ def curvature_ratios(
         base.mark_point(filled=True, size=60, opacity=1).encode(
             x=x, shape=shape.legend(orient="bottom"), tooltip=tooltip
         ),
-    ).properties(width="container", height=80 * len(measures))
+    ).properties(width="container", height=80 * len(measures), title=titled(title))
 
 
-def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float) -> alt.FacetChart:
+def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float, title: str = "") -> alt.FacetChart:
     """Draw the loss on a plane through the trained weights, a panel per training set and batch size, with contours.
 
     ``surfaces`` has set, batch_size, alpha, beta, loss, accuracy; ``contours`` set, batch_size, level, x, y, x2, y2.
@@ -114,4 +114,5 @@ def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float
             column=alt.Column("panel:N", title=None, sort=sizes),
             row=alt.Row("set:N", title=None, sort=SETS),
         )
+        .properties(title=titled(title))
     )

@@ -232,11 +232,11 @@ def tried(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def by_rate(*parts: xr.Dataset) -> pd.DataFrame:
-    """Return accuracy by set and rate at the batch size that these experiments share, at equal epochs.
+    """Return accuracy on the three sets by rate at the batch size that these experiments share, at equal epochs.
 
     A run that two of them have, by its set, rate and seed, counts once.
     """
-    frames = [runs(ds) for ds in parts]
+    frames = [runs(ds).query("set in @MAIN") for ds in parts]
     shared = set.intersection(*(set(frame["batch_size"]) for frame in frames))
     frame = pd.concat([frame[frame["batch_size"].isin(shared)] for frame in frames], ignore_index=True)
     frame = frame.drop_duplicates(["set", "batch_size", "lr", "seed"])

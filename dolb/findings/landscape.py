@@ -92,6 +92,19 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["reading", "measure", "batch_size", "other", "ratio", "low", "high", "n"])
 
 
+def by_reading(table: pd.DataFrame, measure: str = "normalized_eigenvalue") -> pd.DataFrame:
+    """Return the ratios of one measure as a table for readers: a row per reading, a column per set and batch size."""
+    rows = table[table["measure"] == measure].sort_values(["other", "batch_size"])
+    told = rows.assign(
+        over=rows["reading"].map(READINGS),
+        column=rows["other"] + ", batch " + rows["batch_size"].map("{:,}".format),
+        told=[f"{row.ratio:.2f} ({row.low:.2f} to {row.high:.2f})" for row in rows.itertuples()],
+    )
+    wide = told.pivot_table(index="over", columns="column", values="told", aggfunc="first", sort=False).fillna("")
+    order = [words for words in READINGS.values() if words in wide.index]
+    return wide.reindex(order).rename_axis(index=None, columns="loss over")
+
+
 def surfaces(ds: xr.Dataset, seed: int | None = None) -> pd.DataFrame:
     """Return the loss surfaces of one seed, the smallest unless named, each over the network's own training set.
 
