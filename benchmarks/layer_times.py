@@ -51,7 +51,7 @@ def main() -> None:
             passes=asked.passes,
             warmup=asked.warmup,
         )
-        print(_in_words(measured), flush=True)
+        print(_summary(measured), flush=True)
         before = results.load(asked.output) if asked.output.exists() else None
         results.save(layers.replace(before, [measured]), asked.output)  # at once: the next one may not fit in time
         gc.collect()
@@ -66,7 +66,7 @@ def _count(text: str) -> int:
     return value
 
 
-def _in_words(ds: xr.Dataset) -> str:
+def _summary(ds: xr.Dataset) -> str:
     run = {str(name): ds[name].item() for name, variable in ds.variables.items() if variable.dims == ("run",)}
     whole, marks = run["pass_seconds"], run["marked_pass_seconds"] / run["pass_seconds"] - 1
     return (

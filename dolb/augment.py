@@ -1,4 +1,4 @@
-"""Augmentation: random choices drawn on the host, the same on every machine, and applied on the device."""
+"""Augmentation: random choices drawn on the host, the same on every machine, applied on the device step by step."""
 
 from __future__ import annotations
 
@@ -123,3 +123,30 @@ class DeviceImages:
         # In float32 whatever the dtype, with torchvision's own operations: on the CPU the same bits as its transforms.
         scaled = pixels.flatten(2).to(torch.float32).div_(255).sub_(self._mean).div_(self._std)
         return scaled.to(dtype).view(pixels.shape).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a run is: an epoch's choices, the place in them, the rate of each update, what was summed so far.
+
+    A step reads its batch and rate from these tensors on the device, so that a captured step needs no argument.
+    """
+
+    order: torch.Tensor
+    dy: torch.Tensor
+    dx: torch.Tensor
+    flip: torch.Tensor
+    cursor: torch.Tensor  # examples of this epoch that are done
+    updates: torch.Tensor  # updates done since the start
+    rates: torch.Tensor  # the rate of each update
+    loss_sum: torch.Tensor  # of this epoch's examples so far
+
+    @classmethod
+    def start(cls, examples: int, rates: torch.Tensor) -> Place:
+        """Return the place before the first step, without draws yet."""
+        device = rates.device
+        order, dy, dx = (torch.zeros(examples, dtype=torch.int64, device=device) for _ in range(3))
+        flip = torch.zeros(examples, dtype=torch.bool, device=device)
+        cursor, updates = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        return cls(order, dy, dx, flip, cursor, updates, rates, loss_sum)

@@ -13,9 +13,9 @@ import pytest
 import torch
 import xarray as xr
 
+from benchmarks import cpu_step, gpu_step
 from dolb import results
 from dolb.profiling import steps
-from dolb.training import gpu_programs, programs
 
 PROGRAMS = ["stock torch", "stock torch, channels_last", "dolb"]
 DIGITS = (8, 8, 1)
@@ -64,9 +64,7 @@ def test_a_later_run_replaces_its_own_rows_and_keeps_the_others(repo_root, measu
     path = shutil.copy(measured[0], tmp_path)
     assert run_benchmark(repo_root, path, "--batch-sizes", 8).returncode == 0
     before, after = results.load(measured[0]), results.load(path)
-    kept, renewed = (
-        [steps.select(ds, programs.BENCHMARK, batch_sizes=[size]) for ds in (before, after)] for size in (4, 8)
-    )
+    kept, renewed = ([steps.select(ds, steps.ON_CPU, batch_sizes=[size]) for ds in (before, after)] for size in (4, 8))
     assert kept[0].equals(kept[1])
     assert renewed[0].sizes == renewed[1].sizes
     assert not renewed[0]["step_seconds"].equals(renewed[1]["step_seconds"])
@@ -74,9 +72,9 @@ def test_a_later_run_replaces_its_own_rows_and_keeps_the_others(repo_root, measu
 
 @pytest.mark.parametrize("arch", ["smallnet-4", "smallnet-8"])
 def test_programs_that_are_compared_have_the_same_losses(arch):
-    timed, _ = programs.training_step(arch, 16, DIGITS)
+    timed, _ = cpu_step.training_step(arch, 16, DIGITS)
     losses = {
-        name: [step() for _ in range(programs.BATCHES + 2)] for name, step in timed.items()
+        name: [step() for _ in range(cpu_step.BATCHES + 2)] for name, step in timed.items()
     }  # into a second epoch
     assert list(losses) == PROGRAMS
     for name in PROGRAMS[1:]:
@@ -121,7 +119,7 @@ def test_a_program_timed_later_is_added_to_its_cell_and_gets_no_ratio():
 
 def test_a_program_can_be_added_to_what_was_published_before_its_time_was_noted(repo_root, tmp_path):
     published = results.load(repo_root / "results" / "benchmarks.nc")
-    gpu = steps.select(published, gpu_programs.BENCHMARK)
+    gpu = steps.select(published, steps.ON_GPU)
     cell = [gpu[name].to_numpy()[0].item() for name in CELL]
     before = steps.timed(published, *cell)
     added = steps.time_bursts(
@@ -131,7 +129,7 @@ def test_a_program_can_be_added_to_what_was_published_before_its_time_was_noted(
     after = results.load(path)
     assert steps.timed(after, *cell) == before | {"made"}
     ratios = [
-        steps.compare(steps.select(ds, gpu_programs.BENCHMARK), gpu_programs.EAGER).query("program != 'made'")
+        steps.compare(steps.select(ds, steps.ON_GPU), steps.EAGER).query("program != 'made'")
         for ds in (published, after)
     ]
     np.testing.assert_array_equal(ratios[0]["ratio"], ratios[1]["ratio"])
@@ -144,8 +142,8 @@ def test_nothing_was_timed_on_a_device_that_is_not_there():
 
 def test_the_engine_alone_goes_with_no_other_program():
     with pytest.raises(ValueError, match="engine_only leaves out every other program"):
-        gpu_programs.training_step(
-            programs.random_images(8), "resnet18", 4, torch.device("cpu"), engine_only=True, compiled=True
+        gpu_step.training_step(
+            cpu_step.random_images(8), "resnet18", 4, torch.device("cpu"), engine_only=True, compiled=True
         )
 
 
@@ -168,7 +166,7 @@ def benchmark_of(seconds):
 
 def test_the_published_step_of_resnet18_at_batch_32_is_at_least_three_times_faster(repo_root):
     ds = results.load(repo_root / "results" / "benchmarks.nc")
-    cells = steps.compare(steps.select(ds, programs.BENCHMARK, ["resnet18"], [32]), programs.BASELINE)
+    cells = steps.compare(steps.select(ds, steps.ON_CPU, ["resnet18"], [32]), steps.STOCK)
     ours = cells[cells["program"] == "dolb"]
     assert len(ours)
     assert (ours["ratio_low"] >= 3).all()  # with the lower end of its 95% interval
@@ -187,9 +185,9 @@ def test_the_published_step_of_resnet18_at_batch_32_is_at_least_three_times_fast
 def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_target(repo_root, arch, batch_size, target):
     """The targets are the project's own, for as many runs at once as suit the device."""
     ds = results.load(repo_root / "results" / "benchmarks.nc")
-    cell = steps.select(ds, gpu_programs.BENCHMARK, [arch], [batch_size])
-    cells = steps.with_floors(steps.compare(cell, gpu_programs.EAGER), cell)
-    ours = cells[cells["program"].str.startswith(gpu_programs.ENGINE)]
+    cell = steps.select(ds, steps.ON_GPU, [arch], [batch_size])
+    cells = steps.with_floors(steps.compare(cell, steps.EAGER), cell)
+    ours = cells[cells["program"].str.startswith(steps.ENGINE)]
     fullest = ours[ours["runs_at_once"] == ours.groupby("device")["runs_at_once"].transform("max")]
     assert len(fullest)
     assert (fullest["ratio_low"] >= target).all()  # with the lower end of its 95% interval
@@ -199,9 +197,9 @@ def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_targ
 @pytest.mark.slow
 def test_the_engine_is_faster_here_and_now():
     """A loose bound on few steps, because other work on the machine may slow either side."""
-    timed, about = programs.training_step("resnet18", 32)
+    timed, about = cpu_step.training_step("resnet18", 32)
     pair = {name: timed[name] for name in ("stock torch", "dolb")}
-    cells = steps.compare(steps.time_programs(pair, about, repeats=2, steps=2, warmup=1), programs.BASELINE)
+    cells = steps.compare(steps.time_programs(pair, about, repeats=2, steps=2, warmup=1), steps.STOCK)
     assert cells.set_index("program").loc["dolb", "ratio"] > 1.5
 
 
@@ -239,6 +237,6 @@ def test_batches_that_were_ready_before_a_turn_do_not_flatter_a_program():
 def test_measurements_with_and_without_limits_live_in_one_file(repo_root):
     """What was measured on a CPU has no counted limits, and one run at once."""
     ds = results.load(repo_root / "results" / "benchmarks.nc")
-    on_cpu = steps.select(ds, programs.BENCHMARK)
+    on_cpu = steps.select(ds, steps.ON_CPU)
     assert set(on_cpu["runs_at_once"].to_numpy()) == {1}
     assert np.isnan(on_cpu["step_flops"].to_numpy()).all()

@@ -1,10 +1,10 @@
-"""Passes through a fused residual network: what each layer computes, and how it is undone for the gradients."""
+"""A residual network's arrays, and passes through it: what each layer computes, and how it is undone for gradients."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -13,9 +13,7 @@ from torch.nn import functional as F
 from dolb.kernels import norm as norms
 from dolb.kernels import step as steps
 
-if TYPE_CHECKING:
-    from dolb.kernels.fused import FusedNetwork
-
+ALIGNMENT = 64  # elements: 128 bytes of the smallest type, what the fastest convolutions want
 LARGEST_TILE = 16384  # elements of a share's columns that one program holds in registers
 PROGRAMS = 2112  # sixteen to each of an H200's 132 multiprocessors: enough to hide the memory's latency
 
@@ -82,11 +80,102 @@ def blocks_of(size: int, block: int) -> int:
     return -(-size // block)
 
 
+class Arrays:
+    """Where a network's numbers lie: all weights in one array, those of all batch norms in others.
+
+    The module's own parameters and buffers become views of these arrays, so its ``state_dict`` stays true.
+    """
+
+    def __init__(self, network: nn.Module, stem: nn.Conv2d, workers: int, dtype: torch.dtype):
+        self.workers, self.dtype = workers, dtype
+        self.device = next(network.parameters()).device
+        self._gather_weights(network, stem)
+        self._gather_norms(network)
+
+    def _gather_weights(self, network: nn.Module, stem: nn.Conv2d) -> None:
+        inside = [m for m in network.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
+        parameters = [p for module in inside for p in module.parameters(recurse=False)]
+        pitches = [_pitch(p) if p is stem.weight else p[0].numel() for p in parameters]
+        spans = [len(p) * pitch for p, pitch in zip(parameters, pitches, strict=True)]
+        sizes = [math.ceil(span / ALIGNMENT) * ALIGNMENT for span in spans]
+        self.weights = torch.zeros(sum(sizes), device=self.device)
+        self.velocities = torch.zeros_like(self.weights)
+        self.working = self.weights if self.dtype == torch.float32 else torch.zeros_like(self.weights, dtype=self.dtype)
+        self.grads = torch.zeros_like(self.working)
+        self.views: dict[nn.Parameter, tuple[torch.Tensor, torch.Tensor]] = {}  # working copy, and flat gradient
+        start = 0
+        for parameter, pitch, span, size in zip(parameters, pitches, spans, sizes, strict=True):
+            stretch = slice(start, start + span)
+            master, working = (
+                _laid_out(array[stretch], parameter.shape, pitch) for array in (self.weights, self.working)
+            )
+            master.copy_(parameter.detach())
+            parameter.data = master
+            # The stem's is a matrix of windows, with zeros where a row is longer than one.
+            self.views[parameter] = (
+                self.working[stretch].view(-1, pitch) if parameter is stem.weight else working, self.grads[stretch]
+            )  # fmt: skip
+            start += size
+        self.working.copy_(self.weights)
+
+    def _gather_norms(self, network: nn.Module) -> None:
+        inside = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
+        self.total = sum(m.num_features for m in inside)
+        self.norm_parameters, self.norm_velocities, self.running = (
+            torch.zeros(2, self.total, device=self.device) for _ in range(3)
+        )
+        self.means, self.variances, self.inverses, self.weight_grads, self.bias_grads = (
+            torch.zeros(self.workers, self.total, device=self.device) for _ in range(5)
+        )
+        self.running_inverses = torch.zeros(self.total, device=self.device)
+        self.norms: dict[nn.Module, Norm] = {}
+        start = 0
+        for module in inside:
+            columns = slice(start, start + module.num_features)
+            for row, parameter, buffer in ((0, "weight", "running_mean"), (1, "bias", "running_var")):
+                for array, name in ((self.norm_parameters, parameter), (self.running, buffer)):
+                    view = array[row, columns]
+                    view.copy_(getattr(module, name).detach())
+                    getattr(module, name).data = view
+            self.norms[module] = Norm(start, module.num_features, module.eps)
+            start += module.num_features
+
+    def state(self) -> list[torch.Tensor]:
+        """Return the tensors that training changes."""
+        return [
+            self.weights, self.velocities, self.working, self.norm_parameters, self.norm_velocities, self.running
+        ]  # fmt: skip
+
+
+def _pitch(weight: torch.Tensor) -> int:
+    """Return the length of a matrix's row that holds a window and starts where fast products want it."""
+    return math.ceil(weight[0].numel() / 8) * 8
+
+
+def _laid_out(flat: torch.Tensor, shape: torch.Size, pitch: int) -> torch.Tensor:
+    """View a stretch of an array in a parameter's shape, convolutions channels_last."""
+    if len(shape) != 4:
+        return flat.view(shape)
+    outputs, inputs, height, width = shape
+    rows = flat.view(outputs, pitch)[:, : inputs * height * width]
+    return rows.unflatten(1, (height, width, inputs)).permute(0, 3, 1, 2)
+
+
 class Flow:
     """One pass through the network: what each layer computes, and on the tape, when training, how it is undone."""
 
-    def __init__(self, network: FusedNetwork, training: bool):
-        self.network, self.training, self.tape = network, training, network.tape
+    def __init__(self, arrays: Arrays, training: bool):
+        self.arrays, self.training = arrays, training
+        self.tape: list[Back] = []
+        self.slopes: list[tuple[torch.Tensor, torch.Tensor]] = []  # where a weight's gradient goes, and the gradient
+
+    def undone(self, gradients: torch.Tensor) -> None:
+        """Go back through what was done, from the gradients of the scores; those of weights go where they belong."""
+        both: Gradients = gradients, None
+        while self.tape:
+            both = self.tape.pop()(both)
+        torch._foreach_copy_([into for into, _ in self.slopes], [slope for _, slope in self.slopes])
+        self.slopes.clear()
 
     def begun(self, patches: torch.Tensor, stem: Stem, shape: tuple[int, int, int]) -> torch.Tensor:
         """Convolve the images, given as windows; undone by the gradient of the weight alone."""
@@ -94,7 +183,7 @@ class Flow:
 
             def back(gradients: Gradients) -> Gradients:
                 rows = gradients[0].permute(0, 2, 3, 1).reshape(len(patches), -1)
-                self.network.slopes.append((stem.grad, _tall_product(rows, patches).view(-1)))
+                self.slopes.append((stem.grad, _tall_product(rows, patches).view(-1)))
                 return gradients
 
             self.tape.append(back)
@@ -110,7 +199,7 @@ class Flow:
                     outer, x, conv.weight, None, conv.stride, conv.padding, [1, 1], False, [0, 0], 1,
                     [True, True, False],
                 )  # fmt: skip
-                self.network.slopes.append((conv.grad, slope.permute(0, 2, 3, 1).reshape(-1)))
+                self.slopes.append((conv.grad, slope.permute(0, 2, 3, 1).reshape(-1)))
                 return _channels_last(inner), None
 
             self.tape.append(back)
@@ -162,7 +251,7 @@ class Flow:
 
     def classified(self, x: torch.Tensor, last: nn.Linear) -> torch.Tensor:
         """Return class scores."""
-        (working, grad), (working_bias, bias_grad) = (self.network.views[p] for p in last.parameters())
+        (working, grad), (working_bias, bias_grad) = (self.arrays.views[p] for p in last.parameters())
         if self.training:
 
             def back(gradients: Gradients) -> Gradients:
@@ -178,7 +267,7 @@ class Flow:
 
     def _statistics(self, norm: Norm) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return a batch norm's weight, bias, means and inverse deviations, as the pass uses them."""
-        n, start = self.network, norm.offset
+        n, start = self.arrays, norm.offset
         weight, bias = n.norm_parameters[0, start:], n.norm_parameters[1, start:]
         if self.training:
             return weight, bias, n.means[0, start:], n.inverses[0, start:]
@@ -188,7 +277,7 @@ class Flow:
         self, x: torch.Tensor, norm: Norm, residual: torch.Tensor | None = None, relu: bool = True
     ) -> torch.Tensor:
         """Normalize each share by its statistics, add the residual if there is one, rectify."""
-        n, y = self.network, torch.empty_like(x)
+        n, y = self.arrays, torch.empty_like(x)
         grid = Grid(x, n.workers if self.training else 1)
         weight, bias, means, inverses = self._statistics(norm)
         added = x if residual is None else residual
@@ -237,7 +326,7 @@ class Flow:
         return y
 
     def _measure(self, x: torch.Tensor, norm: Norm, grid: Grid) -> None:
-        n = self.network
+        n = self.arrays
         partial, splits, chunk = grid.partial()
         norms.norm_partial[grid.shares, grid.columns, splits](
             x, partial, splits, norm.width, *grid.share, chunk, **grid.sums
@@ -249,7 +338,7 @@ class Flow:
 
     def pooled(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
         """Normalize, rectify and take the maximum of windows, keeping only the maxima."""
-        n = self.network
+        n = self.arrays
         size, channels, height, width = x.shape
         grid = Grid(x, n.workers if self.training else 1)
         weight, bias, means, inverses = self._statistics(norm)

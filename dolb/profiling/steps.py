@@ -16,6 +16,11 @@ from dolb import results
 
 Step = Callable[[], float]  # does one step and returns its loss
 
+# How published benchmarks name what was timed, and the programs (benchmarks/cpu_step.py, benchmarks/gpu_step.py).
+ON_CPU, STOCK = "training step on a CPU", "stock torch"
+ON_GPU, EAGER, COMPILED, LOADER = "training step on a GPU", "plain eager loop", "torch.compile", "DataLoader"
+ENGINE = "dolb, "  # with how many runs share the GPU
+
 CONFIDENCE = 0.95
 # Losses of the first steps may differ by this much, relatively. The second and third follow from gradients and updates,
 # so a program that leaves something out is refused. Later losses are not compared: rounding in another order, as two

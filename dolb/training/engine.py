@@ -29,8 +29,7 @@ from dolb.training.device import (
     release_memory,
     resolve_device,
 )
-from dolb.training.paused import PausedRuns
-from dolb.training.run import BURST, Run
+from dolb.training.run import BURST, PausedRuns, Run
 
 __all__ = [
     "BURST", "STEPS", "Run", "RunAbandoned", "Watcher", "fastest_step", "on_device", "resolve_device", "subset_of",

@@ -26,7 +26,7 @@ from dolb import models, results
 from dolb.augment import DeviceImages
 from dolb.results import RunStore
 from dolb.results.fill import Todo, fill
-from dolb.training import engine, observe, workers
+from dolb.training import engine, observe, processes
 from dolb.training.config import LandscapeConfig
 from dolb.training.curvature import (
     MeanLoss,
@@ -39,7 +39,7 @@ from dolb.training.curvature import (
     sharpness,
 )
 from dolb.training.device import resolve_device
-from dolb.training.paused import PausedRuns
+from dolb.training.run import PausedRuns
 
 _BY_SET = [name for name, variable in results.SCHEMA.items() if variable.dims == ("run", "loss_over")]
 _SURFACES = ("surface_loss", "surface_accuracy")
@@ -88,7 +88,7 @@ def measure_all(
             yield
             return
         orders = {"configs": lacking, "store": runs.folder, "data_dir": data_dir, "subsets": subsets}
-        with workers.one_thread(), workers.helping(at_once, measure_all, {**orders, "time_limit": time_limit}):
+        with processes.one_thread(), processes.helping(at_once, measure_all, {**orders, "time_limit": time_limit}):
             yield
 
     return fill(

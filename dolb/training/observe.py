@@ -20,11 +20,10 @@ from tqdm.auto import tqdm
 from dolb import models, results
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
-from dolb.training import engine, packing, workers
+from dolb.training import engine, packing, processes
 from dolb.training.config import RunConfig
 from dolb.training.device import Mark, resolve_device
-from dolb.training.paused import PausedRuns
-from dolb.training.run import EVAL_BATCH
+from dolb.training.run import EVAL_BATCH, PausedRuns
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +137,7 @@ def networks(
         runs[config.key] = engine.Run(config, *rest)
         return runs[config.key]
 
-    with workers.one_thread(), bar:
+    with processes.one_thread(), bar:
         ordered = packing.in_packs(configs)
         how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "watch": watch, "stop": stop}
         for config, result in engine.train_many(ordered, data, where, make=make, **how):
@@ -210,7 +209,7 @@ def observe_all(
     names = ", ".join(dict.fromkeys(f"{config.arch} on {config.subset}" for config in configs))
     bar = tqdm(total=sum(c.epochs for c in configs), desc=names, unit="epoch", disable=not progress)
     how: dict[str, Any] = {"watch": lambda run, epoch: bar.update(), "stop": stop, "make": make}
-    with workers.one_thread(), bar:
+    with processes.one_thread(), bar:
         for config, result in engine.train_many(packing.in_packs(configs), data, where, **how):
             run = runs.pop(config.key, None)
             if run is None or result is None:

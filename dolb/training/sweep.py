@@ -18,9 +18,9 @@ import xarray as xr
 from dolb import data as datasets
 from dolb.results import RunStore
 from dolb.results.fill import Todo, fill
-from dolb.training import engine, packing, workers
+from dolb.training import engine, packing, processes
 from dolb.training.config import RunConfig
-from dolb.training.paused import PausedRuns
+from dolb.training.run import PausedRuns
 
 
 def sweep(
@@ -90,7 +90,7 @@ def sweep(
             yield
             return
         orders = {"configs": lacking, "store": runs.folder, "data_dir": data_dir, "subsets": subsets}
-        with workers.one_thread(), workers.helping(at_once, sweep, {**orders, "time_limit": time_limit}):
+        with processes.one_thread(), processes.helping(at_once, sweep, {**orders, "time_limit": time_limit}):
             yield
 
     return fill(

@@ -12,13 +12,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from dolb import models
-from dolb.augment import DeviceImages, draw_epoch
+from dolb.augment import DeviceImages, Place, draw_epoch
 from dolb.kernels import flow as passes
 from dolb.kernels.flow import Flow, Grid
 from dolb.kernels.fused import FusedNetwork
 from dolb.training.config import RunConfig
-from dolb.training.eager import EagerNetwork
-from dolb.training.place import Place
+from dolb.training.step import EagerNetwork
 
 pytestmark = pytest.mark.gpu if torch.cuda.is_available() else []
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -138,8 +137,7 @@ def test_steps_make_the_same_updates_as_torchs_modules_and_optimizer(workers):
             program.step(size, on_device, place)
         assert place.cursor.item() == 31
         assert place.updates.item() == 3
-        network = program.network if isinstance(program, EagerNetwork) else program.module
-        ends.append((place.loss_sum, network.state_dict(), program.evaluate(on_device, 3, 12)))
+        ends.append((place.loss_sum, program.network.state_dict(), program.evaluate(on_device, 3, 12)))
     (plain_loss, plain, plain_scores), (fast_loss, fast, fast_scores) = ends
     torch.testing.assert_close(fast_loss, plain_loss, rtol=1e-5, atol=0)
     torch.testing.assert_close(fast_scores, plain_scores, **TIGHT)

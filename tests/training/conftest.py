@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from dolb.training import workers
+from dolb.training import processes
 
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     """Two threads on cores that others use too wait for each other longer than these small networks compute."""
-    with workers.one_thread():
+    with processes.one_thread():
         yield

@@ -16,7 +16,7 @@ from dolb.data import ImageData
 from dolb.training import engine, packing
 from dolb.training.config import RunConfig
 from dolb.training.device import DeviceMemoryError, memory_in_use, release_memory
-from dolb.training.paused import PausedRuns
+from dolb.training.run import PausedRuns
 from dolb.training.sweep import sweep
 
 pytestmark = [

@@ -12,10 +12,10 @@ import torch
 from dolb import data
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
-from dolb.training import engine, workers
+from dolb.training import engine, processes
 from dolb.training.config import RunConfig
 from dolb.training.observe import fold_of, networks, observe, observe_all, out_of_fold
-from dolb.training.paused import PausedRuns
+from dolb.training.run import PausedRuns
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def observed(digits):
 
 
 def test_watching_a_run_does_not_change_it(observed, digits):
-    with workers.one_thread():  # as observing does: sums by several threads round otherwise
+    with processes.one_thread():  # as observing does: sums by several threads round otherwise
         plain = engine.train(CONFIG, digits)
     assert np.array_equal(observed.result["test_accuracy"], plain["test_accuracy"])
     assert np.array_equal(observed.result["train_loss"], plain["train_loss"])

@@ -21,7 +21,7 @@ from dolb import data, results
 from dolb.data import ImageData
 from dolb.training import engine
 from dolb.training.config import RunConfig
-from dolb.training.paused import PausedRuns
+from dolb.training.run import PausedRuns
 from dolb.training.sweep import sweep
 
 CPU = torch.device("cpu")

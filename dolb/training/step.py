@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from dolb import models
-from dolb.augment import DeviceImages
+from dolb.augment import DeviceImages, Place
 from dolb.training import optim
 from dolb.training.config import RunConfig
-from dolb.training.place import Place
 
 
 class EagerNetwork:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from benchmarks import cpu_step, gpu_step
 from dolb.profiling import steps
-from dolb.training import engine, gpu_programs, programs
+from dolb.training import engine
 from dolb.training.config import RunConfig
 from dolb.training.packing import runs_at_once
 
@@ -17,15 +18,15 @@ def on_gpu(test):
 
 def first_losses(lr):
     """Losses of the engine's first steps, run on the CPU, where its code is the same."""
-    data, device = programs.random_images(16), torch.device("cpu")
+    data, device = cpu_step.random_images(16), torch.device("cpu")
     config = RunConfig(arch="smallnet-4", data=data.name, batch_size=16, lr=lr, augment="none", epochs=10)
     run = engine.Run(config, data, *engine.on_device(data, device), device, "eager")
     run._load_draws(0)
-    return gpu_programs._first_losses(run)
+    return gpu_step._first_losses(run)
 
 
 def check(**losses):
-    gpu_programs._check({name: gpu_programs.Program(lambda steps: None, 1, values) for name, values in losses.items()})
+    gpu_step._check({name: gpu_step.Program(lambda steps: None, 1, values) for name, values in losses.items()})
 
 
 def test_the_first_losses_are_of_one_batch_and_follow_from_updates():
@@ -51,8 +52,8 @@ def test_a_program_with_another_loss_or_none_that_is_a_number_is_refused_and_one
 
 @on_gpu
 def test_the_programs_agree_on_the_first_losses_and_can_be_timed():
-    data = programs.random_images(512)
-    timed, about = gpu_programs.training_step(data, "resnet18", 128, torch.device("cuda"), compiled=False, loader=True)
+    data = cpu_step.random_images(512)
+    timed, about = gpu_step.training_step(data, "resnet18", 128, torch.device("cuda"), compiled=False, loader=True)
     assert set(timed) == {"plain eager loop", "DataLoader, 8 workers", "dolb, one run", "dolb, 8 runs at once"}
     ds = steps.time_bursts(
         {name: program.burst for name, program in timed.items()},
@@ -63,15 +64,15 @@ def test_the_programs_agree_on_the_first_losses_and_can_be_timed():
         seconds=0.05,
     )
     assert {name: program.ready for name, program in timed.items() if program.ready} == {"DataLoader, 8 workers": 16}
-    cells = steps.compare(ds, gpu_programs.EAGER)
+    cells = steps.compare(ds, steps.EAGER)
     assert (cells["images_per_second"] > 0).all()
 
 
 @on_gpu
 def test_the_compiled_loops_agree_with_the_others_on_the_first_losses_and_can_be_timed():
-    data = programs.random_images(256)
-    timed, _ = gpu_programs.training_step(data, "resnet18", 32, torch.device("cuda"), compiled=True)
-    assert set(gpu_programs.MODES) < set(timed)
+    data = cpu_step.random_images(256)
+    timed, _ = gpu_step.training_step(data, "resnet18", 32, torch.device("cuda"), compiled=True)
+    assert set(gpu_step.MODES) < set(timed)
     assert all(program.first_losses for program in timed.values())
     for program in timed.values():
         program.burst(10)  # beyond the images, so that batches come again
@@ -79,15 +80,15 @@ def test_the_compiled_loops_agree_with_the_others_on_the_first_losses_and_can_be
 
 @on_gpu
 def test_the_plain_loop_can_be_timed_alone():
-    data = programs.random_images(512)
-    timed, _ = gpu_programs.training_step(data, "resnet34", 64, torch.device("cuda"), plain_only=True)
-    assert list(timed) == [gpu_programs.EAGER]
+    data = cpu_step.random_images(512)
+    timed, _ = gpu_step.training_step(data, "resnet34", 64, torch.device("cuda"), plain_only=True)
+    assert list(timed) == [steps.EAGER]
 
 
 @on_gpu
 def test_the_engine_can_be_timed_alone():
-    data = programs.random_images(512)
-    timed, about = gpu_programs.training_step(data, "resnet34", 64, torch.device("cuda"), engine_only=True)
+    data = cpu_step.random_images(512)
+    timed, about = gpu_step.training_step(data, "resnet34", 64, torch.device("cuda"), engine_only=True)
     many = runs_at_once(RunConfig(arch="resnet34", batch_size=64))
     assert {name: program.runs for name, program in timed.items()} == {
         "dolb, one run": 1,

@@ -38,7 +38,7 @@ def helping(at_once: int | None, work: Callable[..., Any], arguments: dict[str, 
     With this one they are ``at_once``, by default one to a core, and not more than there are configs.
     """
     count = min(at_once or CORES, len(arguments["configs"])) - 1
-    command = [sys.executable, "-m", "dolb.training.workers"]
+    command = [sys.executable, "-m", "dolb.training.processes"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     workers = [
         subprocess.Popen(
