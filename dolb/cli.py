@@ -9,6 +9,7 @@ import tempfile
 import time
 import webbrowser
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +17,11 @@ import typer
 import xarray as xr
 
 import dolb
-from dolb import claims, figures, map_pages, recipes, results
+from dolb import claims, figures, map_pages, publishing, recipes, results
 from dolb import data as datasets
-from dolb import publishing as publish
 from dolb.findings import batch_size as study
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks.launch import RankError
+from dolb.profiling.ranks.launch import RankError, available_libraries
 from dolb.profiling.ranks.links import LinkError
 from dolb.profiling.ranks.sweep import complete, measure_all
 from dolb.profiling.simulator import curves, fit
@@ -43,7 +43,7 @@ _FOR_THE_USER = (
     gate.GateError,
     gate.ParameterError,
     LinkError,
-    publish.BookError,
+    publishing.BookError,
     results.SchemaError,
     results.StoreError,
     FileNotFoundError,
@@ -143,7 +143,7 @@ def run(
     root = _checkout()
     target = output or root / "_build" / "runs" / f"{slug}-{scale}.ipynb"
     parameters = {"scale": scale, **dict(_assignment(text) for text in parameter or [])}
-    publish.run_notebook(_notebook(root, slug), target, parameters)
+    publishing.run_notebook(_notebook(root, slug), target, parameters)
     typer.echo(f"wrote {target}")
 
 
@@ -208,19 +208,24 @@ def sweep(
     done = set(results.RunStore(store).keys())
     typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
     if dry_run:
-        for config in configs:
-            typer.echo(f"  {config.key}  {recipes.in_words(config)}")
+        typer.echo("\n".join(_listing(configs)))
         return
     if isinstance(configs[0], ScalingConfig):
         ds = measure_all(configs, store=store, time_limit=time_limit)
     else:
-        ends = None if time_limit is None else time.monotonic() + time_limit
         work = {"store": store, "device": device, "data_dir": data_dir}
-        ds = _train(slug, scale, configs, changes, work, ends, {"at_once": at_once, "step": step})
+        ds = _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
     left = ds.attrs["unfinished"]
     typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
     if ds.attrs.get("unavailable"):
         typer.echo(f"some cannot be made: {ds.attrs['unavailable']}")
+
+
+def _listing(configs: list) -> list[str]:
+    """Return a line for each run: its key, and the fields in which some of them are not at their defaults."""
+    known = [field for field in fields(configs[0]) if field.name not in ("experiment", "data")]
+    told = [field.name for field in known if any(getattr(config, field.name) != field.default for config in configs)]
+    return ["  ".join([f"  {c.key}", *(f"{name} {getattr(c, name)}" for name in told)]) for c in configs]
 
 
 def _train(
@@ -229,31 +234,33 @@ def _train(
     configs: list,
     changes: dict[str, Any],
     work: dict[str, Any],
-    ends: float | None,
+    time_limit: float | None,
     how: dict[str, Any],
 ) -> xr.Dataset:
     """Make maps and masks, or train runs after making the masks that they need."""
-    from dolb import maps as pipeline  # late, so that other commands do not wait for torch
+    from dolb import maps  # late, so that other commands do not wait for torch
     from dolb.filtering.config import FilterConfig
     from dolb.training import landscape
     from dolb.training.config import LandscapeConfig
     from dolb.training.sweep import sweep as train_all
 
+    begun = time.monotonic()
+
     def left() -> float | None:
-        return None if ends is None else max(0.0, ends - time.monotonic())
+        return None if time_limit is None else max(0.0, begun + time_limit - time.monotonic())
 
     networks = recipes.networks(scale)
     if isinstance(configs[0], FilterConfig):
-        return pipeline.make(configs, networks, time_limit=left(), **work)
+        return maps.make(configs, networks, time_limit=left(), **work)
     subsets = changes.get("own", {})
     if any(set(config.subsets) - {"full", *subsets} for config in configs):
-        masks = pipeline.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
+        masks = maps.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
         if masks.attrs["unfinished"]:
             return masks
-        subsets = subsets | pipeline.subsets(masks)
+        subsets = subsets | maps.subsets(masks)
         if isinstance(configs[0], LandscapeConfig):
             return landscape.measure_all(configs, subsets=subsets, time_limit=left(), **how, **work)
-        configs = recipes.configs(slug, scale, kept=pipeline.kept(masks), **changes)
+        configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
     return train_all(configs, subsets=subsets, time_limit=left(), **how, **work)
 
 
@@ -278,22 +285,29 @@ def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
 
 @app.command("publish")
 @_plainly
-def publish_command(slug: Slug, store: Store = Path("store"), data_dir: DataDir = None) -> None:
+def publish_command(
+    slug: Slug,
+    store: Store = Path("store"),
+    data_dir: DataDir = None,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Publish runs of a tree with changes, which no commit can give again."),
+    ] = False,
+) -> None:
     """Merge an experiment's finished runs into results/SLUG.nc, validated; of noise also the images for the map.
 
     Runs on masks of your own, which no recipe can make again, stay in the store.
     """
     recipes.require(slug)
     target = _checkout() / "results" / f"{slug}.nc"
-    runs = results.RunStore(store)
-    found = [ds for key in runs.keys() if (ds := runs.get(key)) is not None]  # noqa: SIM118
-    fresh = [ds for ds in found if str(ds["experiment"].item()) == slug and _of_the_study(ds)]
+    fresh = _finished(results.RunStore(store), slug)
     if not fresh and not (slug in _SIMULATED and target.exists()):  # what is simulated can be renewed alone
         raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
-    demo = sorted({str(ds["data"].item()) for ds in fresh if str(ds["data"].item()) == "digits"})
-    if demo:
-        raise ValueError(f"{store} holds demo runs (on {demo[0]}) of {slug}; only the study's own runs are published")
+    if any(str(ds["data"].item()) == "digits" for ds in fresh):
+        raise ValueError(f"{store} holds demo runs (on digits) of {slug}; only the study's own runs are published")
     before = [results.load(target)] if target.exists() else []
+    if not allow_changes:
+        _refuse_changes(fresh, {str(key) for ds in before for key in ds["key"].values})
     merged = complete([*before, *fresh], _SIMULATED[slug]()) if slug in _SIMULATED else results.merge([*before, *fresh])
     results.save(fit.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
     keys = set(map(str, merged["key"].values))
@@ -318,8 +332,25 @@ def restore(slug: Slug, store: Store = Path("store")) -> None:
         typer.echo(f"{store} has their published masks, {new} of them new; random ones are made when they are needed")
 
 
-def _of_the_study(ds: xr.Dataset) -> bool:
-    return "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))
+def _finished(runs: results.RunStore, slug: str) -> list[xr.Dataset]:
+    """Return the finished runs of an experiment that are the study's own."""
+    found = [ds for key in runs.keys() if (ds := runs.get(key)) is not None]  # noqa: SIM118
+    own = [ds for ds in found if str(ds["experiment"].item()) == slug]
+    return [ds for ds in own if "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))]
+
+
+def _refuse_changes(runs: list[xr.Dataset], published: set[str]) -> None:
+    """Raise a ``ValueError`` if runs that are not published yet were made from a tree with changes."""
+    changed = [
+        str(ds["key"].item())
+        for ds in runs
+        if str(ds["commit"].item()).endswith("+changes") and str(ds["key"].item()) not in published
+    ]
+    if changed:
+        raise ValueError(
+            f"{len(changed)} runs were made from a tree with changes, which no commit can give again, such as "
+            f"{changed[0]}; commit and make them again, or say --allow-changes"
+        )
 
 
 @app.command("pages")
@@ -328,6 +359,7 @@ def pages_command() -> None:
     """Write the pages of the book that are made from the claims and the published results, and the first figure."""
     root = _checkout()
     for path, text in pages.made(root).items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {path}")
     ds = results.load(root / "results" / "batch-size.nc")
@@ -348,7 +380,9 @@ def book(
     """Run every notebook, pass the gate, build the Jupyter Book, and say where it is."""
     if scale not in recipes.SCALES:
         raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(recipes.SCALES)}")
-    index = publish.build_book(_checkout(), scale=scale, jobs=jobs, output=output)
+    if scale != "published" and "horovod" not in available_libraries():
+        typer.echo("Horovod is not installed: what compares it with DDP measures DDP alone; `make horovod` builds it")
+    index = publishing.build_book(_checkout(), scale=scale, jobs=jobs, output=output, say=typer.echo)
     typer.echo(f"the book is at {index}")
 
 
