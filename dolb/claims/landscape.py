@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import xarray as xr
+from scipy import stats
 
 from dolb.claims.rule import Claim, Judge
 from dolb.findings import landscape as study
@@ -27,7 +27,7 @@ def _smoother(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate | 
     others, sizes = (len(set(decides[name])) for name in ("set", "batch_size"))
     if len(pairs) < 2 or others < 3 or sizes < 2:
         return [None]
-    return [geometric(np.exp(np.log(pairs).mean(axis="columns")))]
+    return [geometric(stats.gmean(pairs, axis=1))]
 
 
 JUDGES: dict[str, Judge] = {"G16": _smoother}

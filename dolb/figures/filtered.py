@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, picked, titled
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked, titled
 
 SETS = ["full", "filtered", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
 _COLOUR = dict(
@@ -34,7 +34,7 @@ def set_colour(names: Iterable[str], field: str = "set", title: str = "training 
     )
 
 
-def accuracy_by_set(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> alt.LayerChart:
+def accuracy_by_set(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel:
     """Draw accuracy by batch size; where ``cells`` has both comparisons, equal epochs or updates are chosen below.
 
     ``cells`` has equal, set, batch_size, weight_decay, accuracy, low, high, n, updates; ``reported`` set, batch_size,
@@ -43,7 +43,7 @@ def accuracy_by_set(cells: pd.DataFrame, reported: pd.DataFrame, title: str = ""
     return _sized(_side_by_side(cells, reported, _sizes(cells), "set", _accuracy(), _tooltip(), _either(cells)), title)
 
 
-def accuracy_by_decay(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> alt.LayerChart:
+def accuracy_by_decay(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel:
     """Draw accuracy by weight decay at a batch size that is chosen below; columns as in `accuracy_by_set`."""
     x = alt.X("weight_decay:O", title="weight decay").axis(labelAngle=0, format="~g")
     sizes = [int(size) for size in sorted(set(cells["batch_size"]))]
@@ -52,7 +52,7 @@ def accuracy_by_decay(cells: pd.DataFrame, reported: pd.DataFrame, title: str = 
     return _sized(_side_by_side(cells, reported, x, "set", _accuracy(), _tooltip(), chosen), title)
 
 
-def accuracy_by_rate(cells: pd.DataFrame, taken: float, title: str = "") -> alt.LayerChart:
+def accuracy_by_rate(cells: pd.DataFrame, taken: float, title: str = "") -> Panel:
     """Draw accuracy by learning rate, with a line at the rate that the recipe ``taken`` has.
 
     ``cells`` has set, lr, batch_size, accuracy, low, high, n, updates.
@@ -64,7 +64,7 @@ def accuracy_by_rate(cells: pd.DataFrame, taken: float, title: str = "") -> alt.
     return _sized(alt.layer(mark.encode(x=x), drawn), title)
 
 
-def gains(table: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> alt.LayerChart:
+def gains(table: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel:
     """Draw what filtered data gain over other sets by batch size, in points.
 
     ``table`` has equal, batch_size, other, points, low, high, n; ``reported`` batch_size, other, points, what.
@@ -91,7 +91,7 @@ def _side_by_side(
     y: alt.Y,
     tooltip: list[alt.Tooltip],
     choice: alt.Parameter | None = None,
-) -> alt.LayerChart:
+) -> Panel:
     """Draw dots with intervals, and diamonds for what is reported; ``choice`` names the column whose rows are shown."""
     picks = alt.selection_point(fields=[field], bind="legend")
     title = "training set (click)" if field == "set" else "compared with (click)"
@@ -125,7 +125,7 @@ def _side_by_side(
     return alt.layer(*layers)
 
 
-def _sized(chart: alt.LayerChart, title: str) -> alt.LayerChart:
+def _sized(chart: Panel, title: str) -> Panel:
     return chart.properties(width="container", height=300, title=titled(title))
 
 

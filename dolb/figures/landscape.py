@@ -8,12 +8,12 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures.filtered import SETS, set_colour
-from dolb.figures.style import REPORTED, picked, titled
+from dolb.figures.style import REPORTED, Panel, picked, titled
 
 
 def curvature_ratios(
     ratios: pd.DataFrame, measures: Mapping[str, str], readings: Mapping[str, str], smallest: float, title: str = ""
-) -> alt.LayerChart:
+) -> Panel:
     """Draw the curvature of networks of other sets over that of filtered data, with intervals.
 
     ``ratios`` has reading, measure, batch_size, other, ratio, low, high, n; ``measures`` and ``readings`` give words

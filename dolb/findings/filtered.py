@@ -109,7 +109,7 @@ def difference(frame: pd.DataFrame, one: str, other: str) -> Estimate | None:
     wide = frame.pivot_table(index="seed", columns=["set", "batch_size", "weight_decay"], values="accuracy")
     if not {one, other} <= set(wide.columns.get_level_values("set")):
         return None
-    pairs = 100 * (wide[one] - wide[other]).dropna(axis="columns", how="all").dropna(how="all")
+    pairs = 100 * pd.DataFrame(wide[one] - wide[other]).dropna(axis="columns", how="all").dropna(how="all")
     whole = pairs.dropna()
     balanced = whole if len(whole) > 1 else pairs.dropna(axis="columns")
     return student(balanced.mean(axis="columns")) if balanced.size and len(balanced) > 1 else None

@@ -88,7 +88,7 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
     for cell, pairs in in_pairs(table).items():
         if pairs.count() > 1:
             found = geometric(pairs.dropna())
-            rows.append((*cell, found.value, found.low, found.high, found.n))
+            rows.append((*cell, found.value, found.low, found.high, found.n))  # type: ignore[misc]
     return pd.DataFrame(rows, columns=["reading", "measure", "batch_size", "other", "ratio", "low", "high", "n"])
 
 

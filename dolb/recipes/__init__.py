@@ -28,7 +28,7 @@ from dolb.recipes.filtered import (
 )
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
-from dolb.recipes.study import FORMER_RATE, data_of, extractor_rate, rate, rates_in_words, tuned, tuned_extractor
+from dolb.recipes.study import FORMER_RATE, data_of, rate, tuned, tuned_extractor
 from dolb.training.config import RunConfig
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "default_masks",
     "default_radius",
     "even_batches",
-    "extractor_rate",
     "extractor_tuning",
     "features",
     "fidelity",
@@ -62,7 +61,6 @@ __all__ = [
     "noise",
     "of_the_study",
     "rate",
-    "rates_in_words",
     "require",
     "require_own",
     "step_timeline",

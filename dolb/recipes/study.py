@@ -8,7 +8,6 @@ one rule, ``rate``, and is the same for every set.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dolb.training.config import RunConfig
@@ -40,7 +39,7 @@ class _Study:
     el2n: tuple[int, int]  # networks, and the epoch after which they are asked
     folds: int
     pretrained: bool
-    best_baseline: str = ""  # with small batches, as `summary.filtered.best_baseline` finds it
+    best_baseline: str = ""  # of the other ways to choose as many images, with small batches at this weight decay
 
 
 FORMER_RATE = 800.0  # of scikit-learn's t-SNE until 2022, with a random start: 200 there is 800 in openTSNE's units
@@ -88,18 +87,6 @@ def tuned_extractor(scale: str) -> dict[int, float]:
     """Return the rate at which the networks are trained whose features make the maps, by their batch size."""
     study = STUDIES["demo" if scale == "demo" else "paper"]
     return {study.extractor_batch_size: study.extractor_rate}
-
-
-def extractor_rate(scale: str) -> float:
-    """Return the rate at which the networks are trained whose features make the maps."""
-    (rate,) = tuned_extractor(scale).values()
-    return rate
-
-
-def rates_in_words(runs: Sequence[RunConfig]) -> str:
-    """Say which rate each batch size has."""
-    rates = {run.batch_size: run.lr for run in runs}
-    return ", ".join(f"{lr:g} at batch {size:,}" for size, lr in sorted(rates.items()))
 
 
 def tuned_run(
