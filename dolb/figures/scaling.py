@@ -67,7 +67,7 @@ def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: 
         model.mark_point(filled=False, size=30, clip=True).encode(
             y=y, tooltip=[alt.Tooltip("series:N", title="what"), *hover]
         ),
-        each.mark_tick(color=REPORTED, thickness=2, width=14).encode(
+        each.mark_point(filled=True, color=REPORTED, size=28, opacity=0.8).encode(
             y=y, tooltip=[alt.Tooltip("arch:N", title="measured"), *hover]
         ),
         ours.mark_rule(strokeWidth=2).encode(y=low, y2="high:Q"),
@@ -222,7 +222,9 @@ def tuning(table: pd.DataFrame, title: str = "") -> alt.LayerChart:
     )
     return alt.layer(
         alt.Chart(pd.DataFrame({"change": [0.0]})).mark_rule(color=REPORTED).encode(x=x),
-        measured.mark_rule(strokeWidth=1.5).encode(x=alt.X("change_low:Q"), x2="change_high:Q"),
+        measured.transform_filter("isValid(datum.low)")
+        .mark_rule(strokeWidth=1.5)
+        .encode(x=alt.X("change_low:Q"), x2="change_high:Q"),
         measured.mark_point(filled=True, **mark).encode(x=x, tooltip=tooltip).add_params(panel),
         simulated.mark_point(filled=False, **mark).encode(x=x, tooltip=tooltip),
     ).properties(width="container", height=alt.Step(22), title=title)  # fmt: skip

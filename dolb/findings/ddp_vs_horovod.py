@@ -126,6 +126,7 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
     )
     columns = ["arch", "library", "ranks", *SETTINGS, "source", "value", "low", "high", "n"]
     table = pd.concat([measured, simulated], ignore_index=True).reindex(columns=columns)
+    table = table.sort_values(["library", "source", *SETTINGS], ignore_index=True, kind="stable")
     setting = [
         f"buckets of {row.bucket_mb:g} MiB"
         if row.library == "ddp"
