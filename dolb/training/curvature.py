@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,20 +26,6 @@ SLICE = 2048  # examples whose graph is in memory at a time
 _FIRST_VECTOR, _PROBES, _DIRECTIONS = range(3)  # one seed, and for each use of it a stream that knows nothing of others
 
 Product = Callable[[torch.Tensor], torch.Tensor]
-
-
-class Objective(Protocol):
-    """A loss as a function of one vector of parameters, and the point at which it is looked at."""
-
-    point: torch.Tensor
-
-    def value(self, at: torch.Tensor) -> float:
-        """Return the loss at a point."""
-        ...
-
-    def gradient(self, at: torch.Tensor) -> torch.Tensor:
-        """Return its gradient there."""
-        ...
 
 
 class MeanLoss:
@@ -283,7 +269,7 @@ class Sharpness(NamedTuple):
     slope: float
 
 
-def sharpness(loss: Objective, radius: float, *, steps: int = 1, scale: torch.Tensor | None = None) -> Sharpness:
+def sharpness(loss: MeanLoss, radius: float, *, steps: int = 1, scale: torch.Tensor | None = None) -> Sharpness:
     """Return the largest increase of the loss found within a distance ``radius`` of the trained weights.
 
     One step goes that far along the gradient, as sharpness-aware minimization does. Further ones go on from there, each

@@ -110,6 +110,27 @@ class _Pack:
         if self.paused:
             self.paused.keep(run)
 
+    def turn(
+        self, run: Run, steps: Iterator[int | None], watch: Watcher, stop: Callable[[], bool]
+    ) -> tuple[bool, xr.Dataset | None]:
+        """Give a run its turn; return whether it is out now, and its result if it came to its end."""
+        if stop() and len(run.measured) < run.config.epochs:
+            self.leave(run, steps)
+            return True, None
+        try:
+            epoch = next(steps)
+            if epoch is not None:
+                self.note(run)
+                watch(run, epoch)
+        except StopIteration:
+            self.remove(run)
+            return True, run.result()
+        except RunAbandoned:
+            self.remove(run)
+            steps.close()  # type: ignore[attr-defined]
+            return True, None
+        return False, None
+
     def _taken(self) -> Fraction:
         return sum((packing.share(run.config, self.at_once) for run, _ in self.active), Fraction())
 
@@ -228,25 +249,12 @@ def train_many(
                 if pack.next is not None:  # stopped as it waited
                     yield pack.next, None
                 if pack.set_aside:
-                    raise DeviceMemoryError(packing.set_aside_in_words(pack.set_aside))
+                    raise DeviceMemoryError(packing.set_aside_error(pack.set_aside))
                 return
             for run, steps in list(pack.active):
-                if stop() and len(run.measured) < run.config.epochs:
-                    pack.leave(run, steps)
-                    yield run.config, None
-                    continue
-                try:
-                    epoch = next(steps)
-                    if epoch is not None:
-                        pack.note(run)
-                        watch(run, epoch)
-                except StopIteration:
-                    pack.remove(run)
-                    yield run.config, run.result()
-                except RunAbandoned:
-                    pack.remove(run)
-                    steps.close()  # type: ignore[attr-defined]
-                    yield run.config, None
+                out, ds = pack.turn(run, steps, watch, stop)
+                if out:
+                    yield run.config, ds
             del run, steps  # an ended run's memory is free only once nothing names it
             if device.type == "cuda":
                 time.sleep(POLL_SECONDS)

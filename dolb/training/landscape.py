@@ -9,7 +9,6 @@ alone, without weight decay.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,7 +23,6 @@ from torch import nn
 from dolb import data as datasets
 from dolb import models, results
 from dolb.augment import DeviceImages
-from dolb.results import RunStore
 from dolb.results.fill import Todo, fill
 from dolb.training import engine, observe, processes
 from dolb.training.config import LandscapeConfig
@@ -82,18 +80,11 @@ def measure_all(
         for pack in survey.packs(todo.waiting):
             yield from survey.made(todo, pack, at_once if survey.device.type == "cuda" else 1, step)
 
-    @contextlib.contextmanager
-    def beside(lacking: Sequence[LandscapeConfig], runs: RunStore) -> Iterator[None]:
-        if survey.device.type == "cuda":
-            yield
-            return
-        orders = {"configs": lacking, "store": runs.folder, "data_dir": data_dir, "subsets": subsets}
-        with processes.one_thread(), processes.helping(at_once, measure_all, {**orders, "time_limit": time_limit}):
-            yield
-
+    orders = {"data_dir": data_dir, "subsets": subsets, "time_limit": time_limit}
     return fill(
-        configs, make, store=store, fingerprint=lambda config: survey.sets[config.subset].fingerprint, beside=beside,
-        time_limit=time_limit, foresee=True, gentle=True, what="loss landscapes", unit="landscape", progress=progress,
+        configs, make, store=store, fingerprint=lambda config: survey.sets[config.subset].fingerprint,
+        beside=processes.beside(survey.device, at_once, measure_all, **orders), time_limit=time_limit, foresee=True,
+        gentle=True, what="loss landscapes", unit="landscape", progress=progress,
     )  # fmt: skip
 
 

@@ -25,20 +25,23 @@ from dolb.training.config import RunConfig
 from dolb.training.device import Mark, resolve_device
 from dolb.training.run import EVAL_BATCH, PausedRuns
 
+NOTHING = np.empty(0)
+
 
 @dataclass(frozen=True, eq=False)
 class Observed:
     """A finished run, its network, and what the network said of the training examples.
 
     ``weights`` is the network's state dict, on the host; ``correct`` is boolean, (epoch, example); ``probabilities`` is
-    float32, (checkpoint, example, class), one checkpoint for each of the epochs that were asked for.
+    float32, (checkpoint, example, class), one checkpoint for each of the epochs that were asked for. What was not asked
+    for is empty.
     """
 
     config: RunConfig
     result: xr.Dataset
     weights: dict[str, torch.Tensor]
-    correct: np.ndarray
-    probabilities: np.ndarray
+    correct: np.ndarray = NOTHING
+    probabilities: np.ndarray = NOTHING
 
     @property
     def device_seconds(self) -> float:
@@ -119,63 +122,17 @@ def networks(
     ``keep_ended`` runs that have ended are left there too, until the caller drops them: another time they are at their
     end at once. The network of a run that diverged has no weights.
     """
-    where = resolve_device(device)
-    runs: dict[str, engine.Run] = {}
-    bar = tqdm(
-        total=sum(c.epochs for c in configs),
-        desc=f"{len(configs)} network{'s' if len(configs) > 1 else ''}",
-        unit="epoch",
-        disable=not progress,
-    )
 
     def watch(run: engine.Run, epoch: int) -> None:
-        bar.update()
         if keep_ended and paused and epoch == run.config.epochs:
             paused.keep(run)
 
-    def make(config: RunConfig, *rest: Any) -> engine.Run:
-        runs[config.key] = engine.Run(config, *rest)
-        return runs[config.key]
-
-    with processes.one_thread(), bar:
-        ordered = packing.in_packs(configs)
-        how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "watch": watch, "stop": stop}
-        for config, result in engine.train_many(ordered, data, where, make=make, **how):
-            run = runs.pop(config.key, None)
-            kept = _weights(run) if run and result is not None and not result["diverged"].item() else {}
-            del run  # whose memory the next one may need
-            if result is not None:
-                own = data if isinstance(data, ImageData) else data(config)
-                right = np.empty((0, len(own.train_labels)), dtype=bool)
-                says = np.empty((0, len(own.train_labels), own.num_classes), dtype=np.float32)
-                yield Observed(config, result, kept, right, says)
-
-
-def observe(
-    config: RunConfig,
-    data: ImageData,
-    *,
-    device: str = "auto",
-    checkpoints: Sequence[int] = (),
-    follow: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    progress: bool = True,
-) -> Observed:
-    """Train one run on all of ``data`` and return it with its network and what that says of the training examples.
-
-    Parameters
-    ----------
-    checkpoints
-        Epochs, from 1, after which the class probabilities of every example are kept.
-    follow
-        Keep after every epoch which examples are right.
-    stop
-        Asked all the while; once True, the run is given up with ``engine.RunAbandoned``.
-    """
-    (got,) = observe_all(
-        [config], data, device=device, checkpoints=checkpoints, follow=follow, stop=stop, progress=progress
-    )
-    return got
+    how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "stop": stop, "progress": progress}
+    for config, run, result in _trained(configs, data, resolve_device(device), watch=watch, **how):
+        kept = _weights(run) if run and result is not None and not result["diverged"].item() else {}
+        del run  # whose memory the next one may need
+        if result is not None:
+            yield Observed(config, result, kept)
 
 
 def observe_all(
@@ -189,12 +146,23 @@ def observe_all(
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
 ) -> list[Observed]:
-    """Observe several runs, as many at a time as suits the device; in place of their own examples those of ``held``."""
+    """Train runs and return each with its network and what that says of the training examples.
+
+    Parameters
+    ----------
+    held
+        The examples that a run's network is asked about, in place of those that it is trained on.
+    checkpoints
+        Epochs, from 1, after which the class probabilities of every example are kept.
+    follow
+        Keep after every epoch which examples are right.
+    stop
+        Asked all the while; once True, all is given up with ``engine.RunAbandoned``.
+    """
     for config in configs:
         if odd := sorted(epoch for epoch in set(checkpoints) if not 1 <= epoch <= config.epochs):
             raise ValueError(f"checkpoints {odd} are not epochs of the run; accepted: 1 to {config.epochs}")
     where = resolve_device(device)
-    runs: dict[str, _WatchedRun] = {}
     ended: dict[str, Observed] = {}
 
     def make(config: RunConfig, own: ImageData, train: DeviceImages, *rest: Any) -> _WatchedRun:
@@ -202,27 +170,49 @@ def observe_all(
         if held is not None:
             others = held(config)
             seen = DeviceImages(others.train_images, others.train_labels, own.mean, own.std, where, 0)
-        run = _WatchedRun(config, own, train, *rest, seen=seen, checkpoints=checkpoints, follow=follow)
-        runs[config.key] = run
-        return run
+        return _WatchedRun(config, own, train, *rest, seen=seen, checkpoints=checkpoints, follow=follow)
 
-    names = ", ".join(dict.fromkeys(f"{config.arch} on {config.subset}" for config in configs))
-    bar = tqdm(total=sum(c.epochs for c in configs), desc=names, unit="epoch", disable=not progress)
-    how: dict[str, Any] = {"watch": lambda run, epoch: bar.update(), "stop": stop, "make": make}
-    with processes.one_thread(), bar:
-        for config, result in engine.train_many(packing.in_packs(configs), data, where, **how):
-            run = runs.pop(config.key, None)
-            if run is None or result is None:
-                break
-            if run.diverged:
-                raise ValueError(
-                    f"the run {config} diverged in epoch {len(run.measured)}; it says nothing of the examples"
-                )
-            ended[config.key] = run.observed(result)
-            del run  # whose memory the next one may need
+    for config, run, result in _trained(configs, data, where, make=make, stop=stop, progress=progress):
+        if result is None:
+            break
+        assert isinstance(run, _WatchedRun)
+        if run.diverged:
+            raise ValueError(f"the run {config} diverged in epoch {len(run.measured)}; it says nothing of the examples")
+        ended[config.key] = run.observed(result)
+        del run  # whose memory the next one may need
     if len(ended) < len({config.key for config in configs}):
         raise engine.RunAbandoned
     return [ended[config.key] for config in configs]
+
+
+def _trained(
+    configs: Sequence[RunConfig],
+    data: ImageData | engine.DataOf,
+    device: torch.device,
+    *,
+    make: Callable[..., engine.Run] | None = None,
+    watch: engine.Watcher = lambda run, epoch: None,
+    progress: bool,
+    **how: Any,
+) -> Iterator[tuple[RunConfig, engine.Run | None, xr.Dataset | None]]:
+    """Train runs as ``engine.train_many`` does, and yield each with its result, if it came to its end."""
+    runs: dict[str, engine.Run] = {}
+
+    def noted(config: RunConfig, *rest: Any) -> engine.Run:
+        runs[config.key] = (make or engine.Run)(config, *rest)
+        return runs[config.key]
+
+    def watched(run: engine.Run, epoch: int) -> None:
+        bar.update()
+        watch(run, epoch)
+
+    names = ", ".join(dict.fromkeys(f"{config.arch} on {config.subset}" for config in configs))
+    bar = tqdm(total=sum(c.epochs for c in configs), desc=names, unit="epoch", disable=not progress)
+    with processes.one_thread(), bar:
+        for config, result in engine.train_many(
+            packing.in_packs(configs), data, device, make=noted, watch=watched, **how
+        ):
+            yield config, runs.pop(config.key, None), result
 
 
 def out_of_fold(

@@ -95,7 +95,7 @@ def named(config: RunConfig) -> str:
     return f"rate {config.lr:g}, seed {config.seed}" + (f", {config.subset}" if config.subset != "full" else "")
 
 
-def set_aside_in_words(runs: Iterable[tuple[RunConfig, str]]) -> str:
+def set_aside_error(runs: Iterable[tuple[RunConfig, str]]) -> str:
     """Say which runs did not fit alone, and what they lack, those of one shape together, by the last of them."""
     lacks: dict[Shape, str] = {}
     names: dict[Shape, list[str]] = {}

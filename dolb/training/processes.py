@@ -1,7 +1,7 @@
 """More processes for a sweep on a CPU: each works on the same store, one thread to a run.
 
 A small network gains nothing from a second thread, and loses much where cores are shared; two runs at a time on two
-cores do. Workers need no orders: the store's claims deal out the runs, and what a dead worker held is taken over.
+cores do. The store's claims deal out the runs, and what a dead process held is taken over.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+
+from dolb.results import RunStore
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -31,33 +33,40 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextlib.contextmanager
-def helping(at_once: int | None, work: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[None]:
-    """Keep processes meanwhile that call ``work(**arguments)``; they end with the block or this process.
+def beside(
+    device: torch.device, at_once: int | None, work: Callable[..., Any], **orders: Any
+) -> Callable[[Sequence, RunStore], contextlib.AbstractContextManager]:
+    """Return what keeps further processes at work on a store, for ``fill``; on a CPU only.
 
-    With this one they are ``at_once``, by default one to a core, and not more than there are configs.
+    They call ``work(configs, store=..., **orders)``, and end with the block or this process. With this one they are
+    ``at_once``, by default one to a core, and not more than there are configs.
     """
-    count = min(at_once or CORES, len(arguments["configs"])) - 1
-    command = [sys.executable, "-m", "dolb.training.processes"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    workers = [
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-        )
-        for _ in range(count)
-    ]
-    try:
-        for worker in workers:
-            assert worker.stdin
-            with contextlib.suppress(BrokenPipeError):
-                pickle.dump((work, arguments), worker.stdin)
-                worker.stdin.flush()
-        yield
-    finally:
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.wait()
+
+    @contextlib.contextmanager
+    def helping(lacking: Sequence, store: RunStore) -> Iterator[None]:
+        if device.type != "cpu":
+            yield
+            return
+        command = [sys.executable, "-m", "dolb.training.processes"]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+        count = min(at_once or CORES, len(lacking)) - 1
+        started = [subprocess.Popen(command, stdin=subprocess.PIPE, **quiet) for _ in range(count)]
+        try:
+            for process in started:
+                assert process.stdin
+                with contextlib.suppress(BrokenPipeError):
+                    pickle.dump((work, {"configs": lacking, "store": store.folder, **orders}), process.stdin)
+                    process.stdin.flush()
+            with one_thread():
+                yield
+        finally:
+            for process in started:
+                process.terminate()
+            for process in started:
+                process.wait()
+
+    return helping
 
 
 def _leave_with_parent() -> None:

@@ -8,7 +8,6 @@ also leave the unfinished runs in the store, and they go on from their last step
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import numpy as np
 import xarray as xr
 
 from dolb import data as datasets
-from dolb.results import RunStore
 from dolb.results.fill import Todo, fill
 from dolb.training import engine, packing, processes
 from dolb.training.config import RunConfig
@@ -84,19 +82,11 @@ def sweep(
                 yield ds
                 paused.drop(config.key)  # not before it is saved
 
-    @contextlib.contextmanager
-    def beside(lacking: Sequence[RunConfig], runs: RunStore) -> Iterator[None]:
-        if where.type == "cuda":
-            yield
-            return
-        orders = {"configs": lacking, "store": runs.folder, "data_dir": data_dir, "subsets": subsets}
-        with processes.one_thread(), processes.helping(at_once, sweep, {**orders, "time_limit": time_limit}):
-            yield
-
+    orders = {"data_dir": data_dir, "subsets": subsets, "time_limit": time_limit}
     return fill(
-        configs, make, store=store, fingerprint=lambda config: data_of[config.key].fingerprint, beside=beside,
-        time_limit=time_limit, gentle=True, size=lambda config: config.epochs, what="runs", unit="epoch",
-        progress=progress,
+        configs, make, store=store, fingerprint=lambda config: data_of[config.key].fingerprint,
+        beside=processes.beside(where, at_once, sweep, **orders), time_limit=time_limit, gentle=True,
+        size=lambda config: config.epochs, what="runs", unit="epoch", progress=progress,
     )  # fmt: skip
 
 
