@@ -9,14 +9,14 @@ from dolb import results
 from dolb.findings import batch_size as study
 from dolb.findings import recommend
 from dolb.findings.runs import final_accuracy
-from dolb.training import gpu_programs
+from dolb.profiling import steps
 from dolb.training.run import EVAL_BATCH
 
 
 def test_accuracies_and_seconds_of_a_run_alone():
     known = pd.read_csv(Path(__file__).parent / "recommend.csv")
     ds = results.published("batch-size")
-    speeds = recommend.speeds(results.published("benchmarks"), str(ds["device"].values[0]), gpu_programs.ENGINE)
+    speeds = recommend.speeds(results.published("benchmarks"), str(ds["device"].to_numpy()[0]), steps.ENGINE)
     found = recommend.priced(study.curve_cells(ds), final_accuracy(ds), speeds, EVAL_BATCH)
     both = found.merge(known, on=list(study.CELL), suffixes=("", "_known"))
     assert len(both) == len(known) == len(found)

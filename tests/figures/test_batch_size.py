@@ -1,0 +1,130 @@
+"""Figures of the batch-size study draw what they are given, and the recommendation is computed as it says."""
+
+import json
+import re
+from itertools import chain
+
+import pytest
+import vl_convert
+from made_runs import joined, made_curve, made_run
+
+from dolb import figures
+from dolb.findings import batch_size as study
+
+PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 4096: 0.60}
+# Every quarter of the slider is a doubling.
+SECONDS = {16: 16.0, 64: 8.0, 256: 4.0, 1024: 2.0, 4096: 1.0}
+TWO = (made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve(PEAK, lr=0.01, arch="resnet101"))
+
+
+def merged(*curves):
+    return joined(chain(*curves))
+
+
+def cells(*curves):
+    return study.curve_cells(merged(*curves))
+
+
+def priced(*curves):
+    table = cells(*curves)
+    return table.assign(seconds=table["batch_size"].map(SECONDS), priced_by="runs")
+
+
+def svg(chart):
+    return vl_convert.vegalite_to_svg(chart.to_dict())
+
+
+def shared():
+    return joined(made_run((0.7 + 0.01 * n,) * 5, batch_size=256, bn_workers=n) for n in (1, 8, 16))
+
+
+CHARTS = {
+    "curves": lambda: figures.accuracy_by_batch_size(cells(*TWO)),
+    "preferred": lambda: figures.preferred_batch_size(study.preferred(study.judged_runs(merged(*TWO)))),
+    "updates": lambda: figures.accuracy_by_updates(study.by_epoch(merged(*TWO))),
+    "shares": lambda: figures.accuracy_by_share(study.share_cells(shared())),
+    "recommendation": lambda: figures.recommendation(priced(*TWO)),
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_figure_compiles_answers_the_pointer_and_has_one_legend_to_click(name):
+    chart = CHARTS[name]()
+    assert svg(chart).startswith("<svg")
+    spec = json.dumps(chart.to_dict())
+    assert '"tooltip"' in spec
+    assert spec.count('"bind": "legend"') == 1
+
+
+def test_every_network_has_a_panel():
+    drawn = svg(CHARTS["curves"]())
+    assert all(f">{arch}<" in drawn for arch in ("resnet18", "resnet101"))
+
+
+def test_a_cell_that_diverged_is_a_cross():
+    table = cells(*TWO)
+    drawn = [svg(figures.accuracy_by_batch_size(table.assign(diverged=count))) for count in (0, 1)]
+    assert [picture.count("rotate(45)") for picture in drawn] == [0, len(table)]
+
+
+def test_a_cell_of_which_a_run_collapsed_has_a_ring_that_answers_the_pointer():
+    collapsed = made_run((0.7, 0.7, 0.1, 0.7, 0.7), batch_size=64, lr=0.1, arch="resnet18")
+    charts = [figures.accuracy_by_batch_size(cells(*TWO, more)) for more in ([], [collapsed])]
+    before, after = (svg(chart).count('aria-roledescription="point"') for chart in charts)
+    assert after == before + 1
+    layers = charts[1].to_dict()["spec"]["layer"]
+    assert all("tooltip" in layer["encoding"] for layer in layers if layer["mark"]["type"] == "point")
+
+
+def test_reported_values_are_drawn_apart_from_ours():
+    point = {"arch": "resnet18", "batch_size": 256, "accuracy": 0.75, "what": "Somebody, Fig. 1"}
+    drawn = [svg(figures.accuracy_by_batch_size(cells(*TWO), said)).count(figures.REPORTED) for said in ([point], [])]
+    assert drawn[0] > drawn[1]
+
+
+def test_an_optimum_at_the_edge_of_what_was_run_has_a_shape_of_its_own():
+    falling = made_curve({size: 0.8 - 0.1 * place for place, size in enumerate(PEAK)}, lr=0.001, arch="resnet18")
+    chart = figures.preferred_batch_size(study.preferred(study.judged_runs(merged(*TWO, falling))))
+    assert ">maybe below it<" in svg(chart)
+    assert ">maybe below it<" not in svg(CHARTS["preferred"]())
+
+
+def recommended(chart, **choices):
+    """Compile the recommendation with other choices and return the lines above it."""
+    spec = chart.to_dict()
+    for param in spec["params"]:
+        param["value"] = choices.get(param["name"], param.get("value"))
+    spec["params"] = [{k: v for k, v in param.items() if v is not None} for param in spec["params"]]
+    said = r">((?:Batch|No batch size|resnet\d+ was|As good within error),? [^<]+)<"
+    return re.findall(said, vl_convert.vegalite_to_svg(spec))
+
+
+def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
+    table = priced(
+        made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({64: 0.85, 256: 0.7}, lr=0.01, arch="resnet18")
+    )
+    chart = figures.recommendation(table.assign(high=table["accuracy"] + 0.01))
+    assert recommended(chart, limit=100) == ["Batch 64 at rate 0.01: 85.0% in 8.0 s"]
+    assert recommended(chart, limit=100, rate=0.1) == ["Batch 256 at rate 0.1: 80.0% in 4.0 s"]
+    assert recommended(chart, limit=30) == ["Batch 1,024 at rate 0.1: 75.0% in 2.0 s"]
+    assert recommended(chart, limit=0) == ["Batch 4,096 at rate 0.1: 60.0% in 1.0 s"]
+    # At this rate the fastest takes 4 seconds.
+    assert recommended(chart, limit=30, rate=0.01) == ["No batch size at this rate is that fast"]
+
+
+def test_the_fastest_point_whose_interval_reaches_the_recommended_accuracy_is_named():
+    table = priced(made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({1024: 0.76}, lr=0.01, arch="resnet18"))
+    chart = figures.recommendation(table.assign(high=table["accuracy"] + 0.055), at_chance=0.61)
+    assert recommended(chart, limit=100) == [
+        "Batch 256 at rate 0.1: 80.0% in 4.0 s", "As good within error, and faster: 1,024 at rate 0.01: 76.0% in 2.0 s"
+    ]  # fmt: skip
+    assert recommended(chart, limit=30) == ["Batch 1,024 at rate 0.01: 76.0% in 2.0 s"]
+    assert recommended(chart, limit=0) == ["Batch 4,096 at rate 0.1: 60.0% in 1.0 s, near chance"]
+
+
+def test_a_rate_that_a_network_lacks_is_said_not_to_have_been_run():
+    curves = [("resnet18", 0.003), ("resnet18", 0.01), ("resnet34", 0.01), ("resnet34", 0.1)]
+    chart = figures.recommendation(priced(*(made_curve(PEAK, lr=lr, arch=arch) for arch, lr in curves)))
+    said = ["resnet34 was not run at rate 0.003, only at 0.01, 0.1"]
+    assert recommended(chart, network="resnet34", rate=0.003, limit=100) == said
+    assert recommended(chart, network="resnet18", rate=0.003, limit=100)[0].startswith("Batch 256 at rate 0.003")
