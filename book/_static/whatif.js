@@ -3,7 +3,7 @@
 (function (root) {
   "use strict";
 
-  // --- The model: dolb/profiling/network.py, policy.py, simulate.py ---------------------------------------------------
+  // --- The model: dolb/profiling/simulator/network.py, libraries.py, step.py ------------------------------------------
 
   const levels = (ranks) => 32 - Math.clz32(ranks - 1);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -22,8 +22,6 @@
         + (2 * (ranks - 1) * size) / ranks / slowest,
       tree: () => launch + 2 * ((local - 1) * (intra.latency + chunk / within)
         + levels(nodes) * (inter.latency + chunk / slowest)) + (2 * size) / slowest,
-      hierarchical: () => launch + 2 * (local - 1) * intra.latency + (2 * (local - 1) * size) / local / within
-        + (nodes > 1 ? 2 * (nodes - 1) * inter.latency + (2 * (nodes - 1) * size) / nodes / between : 0),
       auto: () => Math.min(cost.ring(), cost.tree()),
     };
     return cost[network.algorithm]();

@@ -83,8 +83,8 @@ def threads_per_core() -> int:
     return max(map(cores.count, cores))
 
 
-def in_words() -> str:
-    """Say what the machine is: results of machines that this tells apart are not put into one table."""
+def machine_name() -> str:
+    """Return the processor and its threads: results of machines that differ in these are not put into one table."""
     threads, each = len(_core_of()), threads_per_core()
     return f"{processor()}, {threads} cores" if each == 1 else f"{processor()}, {threads} threads, {each} to a core"
 

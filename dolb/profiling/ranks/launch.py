@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,15 +51,15 @@ class RankError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """Where ranks run and how they meet; by default on this machine, over its loopback interface.
 
-    ``within`` gives each rank a command that runs the rest of its arguments, such as ``("taskset", "-c", "0")`` or
-    ``("ip", "netns", "exec", "h0")``. ``interface`` carries the communication, and has this name inside each rank's
-    network namespace too; ``address`` is the launcher's there, which every rank must reach. ``launcher`` is such a
-    command for the launcher itself, in a namespace where every port is free. Horovod uses the interface only in part:
-    it also listens where the host's name leads, so in a namespace that must be the rank's own address. ``threads`` are
-    the hardware threads that ranks are held to, one each; a config that is ``pinned`` chooses them.
+    ``within`` gives each rank a command that runs the rest of its arguments, such as ``("ip", "netns", "exec", "h0")``.
+    ``interface`` carries the communication, and has this name inside each rank's network namespace too; ``address`` is
+    the launcher's there, which every rank must reach. ``launcher`` is such a command for the launcher itself, in a
+    namespace where every port is free. Horovod uses the interface only in part: it also listens where the host's name
+    leads, so in a namespace that must be the rank's own address. ``threads`` are the hardware threads that ranks are
+    held to, one each.
     """
 
     interface: str = "lo"
@@ -105,9 +105,7 @@ def measure(
     config: ScalingConfig,
     *,
     timeout: float = 600.0,
-    port: int | None = None,
     oversubscribe: bool = False,
-    place: Place | None = None,
     folder: str | Path | None = None,
 ) -> xr.Dataset:
     """Train on ``config.ranks`` processes and return one row of a scaling table, with the seconds of every step.
@@ -121,8 +119,6 @@ def measure(
     timeout
         Seconds for everything, the measurement of links and the start of the processes included; not for the wait
         until ranks that are pinned can have a core each, `cores.PATIENCE` at most.
-    port
-        Where torchrun's ranks meet; None finds a free one. horovodrun chooses its own.
     oversubscribe
         Allow more ranks than cores, or than GPUs; the row's ``device`` says how many ranks share a GPU.
     folder
@@ -131,8 +127,7 @@ def measure(
     Raises
     ------
     ValueError
-        If there are more ranks than slots, or no GPU at all for ranks on GPUs, or ``port`` is taken, before anything is
-        started.
+        If there are more ranks than slots, or no GPU at all for ranks on GPUs, before anything is started.
     LinkError
         If there are to be hosts and this machine does not let us make them, before anything is started, or if one of
         them dies or does not answer while links are measured.
@@ -140,8 +135,7 @@ def measure(
         If a rank dies, time runs out, ranks end with different weights, or Horovod is not built, or for GPUs not with
         NCCL. No process of the measurement is left then, within ``CLEANUP_SECONDS``.
     """
-    how: dict[str, Any] = {"port": port, "oversubscribe": oversubscribe, "place": place, "folder": folder}
-    (row,) = measure_together([config], timeout=timeout, **how)
+    (row,) = measure_together([config], timeout=timeout, oversubscribe=oversubscribe, folder=folder)
     return row
 
 
@@ -149,9 +143,7 @@ def measure_together(
     configs: Sequence[ScalingConfig],
     *,
     timeout: float = 600.0,
-    port: int | None = None,
     oversubscribe: bool = False,
-    place: Place | None = None,
     folder: str | Path | None = None,
 ) -> Generator[xr.Dataset, None, None]:
     """Yield the row of each config, as `measure` returns it, all made by the same processes one after another.
@@ -163,30 +155,31 @@ def measure_together(
     if len({config.launch for config in configs}) != 1:
         raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
     for config in configs:
-        check(config, port=port, oversubscribe=oversubscribe, place=place)
+        check(config, oversubscribe=oversubscribe)
     first, mark = configs[0], secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
         # Ranks that are held to a core each wait for these; others, and GPUs, run where there is room.
         busy = cores.await_room(first.ranks) if first.pinned else cores.busy_threads()
         start = time.monotonic()
-        joined = stack.enter_context(_joined(first, timeout)) if first.hosts > 1 else None
-        place = joined.place if joined else place or Place()
-        speeds: list[links.Speed | None] = []
+        joined = None
+        if first.hosts > 1:
+            joined = _Joined(stack.enter_context(links.hosts(first.hosts, first.link_mbit)), first, timeout)
+        place = joined.place if joined else _Place()
         if first.pinned:
             place = replace(place, threads=cores.hardware_threads()[: first.ranks])
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
         _prepare(kept, configs, place)
-        environment = _environment(mark, place, keep=folder is not None)
         with open(kept / "launcher.log", "w") as log:
             launcher = subprocess.Popen(
-                _command(first, kept, port, place),
+                _command(first, kept, place),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=_environment(mark, place, keep=folder is not None),
                 start_new_session=True,
             )
         stack.callback(_end_all, mark, launcher)
+        speeds: list[links.Speed | None] = []
         at_once = not any(config.alone_steps for config in configs)
         for number, config in enumerate(configs):
             left = start + timeout - time.monotonic()
@@ -207,7 +200,7 @@ class _Joined:
     def __init__(self, made: links.Hosts, config: ScalingConfig, timeout: float):
         each = config.ranks // config.hosts
         within = [made.within(rank // each) for rank in range(config.ranks)]
-        self.place = Place(links.INTERFACE, made.switch_address, within, made.within_switch())
+        self.place = _Place(links.INTERFACE, made.switch_address, within, made.within_switch())
         self._made, self._known = made, {config.link_mbit: links.measure(made, timeout=timeout)}
 
     def hold(self, link_mbit: float, timeout: float) -> links.Speed:
@@ -219,22 +212,10 @@ class _Joined:
         return self._known[link_mbit]
 
 
-@contextlib.contextmanager
-def _joined(config: ScalingConfig, timeout: float) -> Iterator[_Joined]:
-    """Make the hosts of a config, and measure their links."""
-    with links.hosts(config.hosts, config.link_mbit) as made:
-        yield _Joined(made, config, timeout)
-
-
-def check(
-    config: ScalingConfig, *, port: int | None = None, oversubscribe: bool = False, place: Place | None = None
-) -> None:
+def check(config: ScalingConfig, *, oversubscribe: bool = False) -> None:
     """Raise what `measure` would raise before it starts anything."""
     if config.hosts > 1:
-        if place is not None:
-            raise ValueError(f"a place cannot be given for {config.hosts} hosts: each is one; leave either out")
         links.require()
-    place = place or Place()
     available = slots(config.device_kind)
     if not available:
         raise ValueError("device_kind 'cuda' needs a GPU, and this process sees none; 'cpu' needs none")
@@ -244,24 +225,11 @@ def check(
             f"{config.ranks} ranks need as many slots, and there are {available} ({what}); ask for fewer ranks, or "
             + ("for ranks that are not pinned" if config.pinned else "allow sharing with oversubscribe=True")
         )
-    if place.within and len(place.within) != config.ranks:
-        raise ValueError(f"within has {len(place.within)} commands for {config.ranks} ranks; accepted: one for each")
     if config.library == "horovod":
         require_horovod(config.device_kind)
-        if port is not None:
-            raise ValueError(f"port {port} cannot be asked for: horovodrun chooses its own; leave it out")
-    elif port is not None and config.hosts == 1:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((place.address, port))
-            except (OSError, OverflowError) as error:
-                raise ValueError(
-                    f"port {port} of {place.address} cannot be used ({error}); give another, or none"
-                ) from error
 
 
-def _prepare(folder: Path, configs: Sequence[ScalingConfig], place: Place) -> None:
+def _prepare(folder: Path, configs: Sequence[ScalingConfig], place: _Place) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; a measurement's files need one of their own")
@@ -269,7 +237,7 @@ def _prepare(folder: Path, configs: Sequence[ScalingConfig], place: Place) -> No
     (folder / "place.json").write_text(json.dumps(asdict(place)))
 
 
-def _environment(mark: str, place: Place, keep: bool) -> dict[str, str]:
+def _environment(mark: str, place: _Place, keep: bool) -> dict[str, str]:
     package = str(Path(__file__).resolve().parents[3])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
     return inherited | {
@@ -284,7 +252,7 @@ def _environment(mark: str, place: Place, keep: bool) -> dict[str, str]:
     }
 
 
-def _command(config: ScalingConfig, folder: Path, port: int | None, place: Place) -> list[str]:
+def _command(config: ScalingConfig, folder: Path, place: _Place) -> list[str]:
     module = ["-m", "dolb.profiling.ranks.supervise", str(folder.resolve())]
     if config.library == "horovod":
         launch = ["-m", "horovod.runner.launch", "-np", str(config.ranks), "--gloo", "--disable-cache"]
@@ -293,7 +261,7 @@ def _command(config: ScalingConfig, folder: Path, port: int | None, place: Place
             launch = ["-m", "dolb.profiling.ranks.horovod_hosts", str(config.hosts), str(config.ranks), *meet]
         return [*place.launcher, sys.executable, *launch, sys.executable, *module]
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(config.ranks)]
-    port = port or (FREE_PORT if place.launcher else _free_port(place.address))
+    port = FREE_PORT if place.launcher else _free_port(place.address)
     meet = ["--master-addr", place.address, "--master-port", str(port)]
     return [*place.launcher, sys.executable, *launch, *meet, *module]
 
@@ -315,7 +283,7 @@ def _wait(
         exits = [json.loads(path.read_text()) for path in folder.glob("rank-*.exit")]
         failed = min((e for e in exits if e["code"] != 0), key=lambda e: e["time"], default=None)
         if failed is not None:
-            who, how = failed["rank"], _in_words(failed["code"])
+            who, how = failed["rank"], _exit(failed["code"])
             raise RankError(
                 f"rank {who} of {config.ranks} ({config.library}) ended with {how}; the others were stopped."
                 + _tail(folder / f"rank-{who}.log")
@@ -324,7 +292,7 @@ def _wait(
             return
         if ended:
             raise RankError(
-                f"the launcher of {config.library} ended with {_in_words(launcher.returncode)} after {len(exits)} of "
+                f"the launcher of {config.library} ended with {_exit(launcher.returncode)} after {len(exits)} of "
                 f"{config.ranks} ranks.{_tail(folder / 'launcher.log')}"
             )
         if time.monotonic() - start > timeout:
@@ -335,7 +303,7 @@ def _wait(
         time.sleep(POLL_SECONDS)
 
 
-def _in_words(code: int) -> str:
+def _exit(code: int) -> str:
     return f"exit code {code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
 
 
@@ -386,7 +354,7 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
         "peak_memory_bytes": max(rank["peak_memory_bytes"] for rank in ranks),
         **results.provenance(
             torch_version=torch.__version__,
-            device=ranks[0]["device"] or cores.in_words(),
+            device=ranks[0]["device"] or cores.machine_name(),
             engine="eager",
             data_fingerprint=ranks[0]["data_fingerprint"],
             world_size=config.ranks,

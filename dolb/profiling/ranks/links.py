@@ -91,13 +91,13 @@ def _try() -> None:
         _run(*made.within(0), "true")
 
 
-def refusal() -> str:
-    """Return why this process cannot make hosts, or nothing if it can."""
+def available() -> bool:
+    """Return whether this process can make hosts; `require` says why not."""
     try:
         require()
-    except LinkError as error:
-        return str(error)
-    return ""
+    except LinkError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

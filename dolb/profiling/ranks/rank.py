@@ -52,7 +52,7 @@ GO = "go-{}"  # from outside: the links have the rate of that measurement
 
 
 class Library(Protocol):
-    """What the worker needs of a library for data-parallel training."""
+    """What a rank needs of a library for data-parallel training."""
 
     def distribute(
         self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
@@ -319,12 +319,12 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
         "parameters": sum(one.size for one in weights),
         "peak_memory_bytes": _peak_memory(device),
         "data_fingerprint": fingerprint,
-        "device": _in_words(device, config.ranks) if device.type == "cuda" else "",
+        "device": _gpu_name(device, config.ranks) if device.type == "cuda" else "",
         "threads": len(os.sched_getaffinity(0)),
     }
 
 
-def _in_words(gpu: torch.device, ranks: int) -> str:
+def _gpu_name(gpu: torch.device, ranks: int) -> str:
     name, each = torch.cuda.get_device_name(gpu), math.ceil(ranks / torch.cuda.device_count())
     return name if each == 1 else f"{name}, up to {each} ranks on one"
 

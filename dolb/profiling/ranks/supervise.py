@@ -1,9 +1,9 @@
-"""One rank's keeper: it runs the worker, notes how it ended, and leaves with the measurement.
+"""One rank's keeper: it runs the rank, notes how it ended, and leaves with the measurement.
 
     python -m dolb.profiling.ranks.supervise FOLDER        started by torchrun and horovodrun, for each rank
 
 A launcher says that a job failed; who died first, and of what, is lost where the others die of that within
-milliseconds. The keeper is the worker's parent, so it knows the exit code and when. It also holds the worker to the
+milliseconds. The keeper is the rank's parent, so it knows the exit code and when. It also holds the rank to the
 hardware thread that is its own, where it has one, starts it by the command that its rank is to run within, such as
 ``ip netns exec NAME``, and kills it when the process that measures is gone, however that ended. It imports no torch: it
 costs some milliseconds and megabytes.
@@ -36,29 +36,29 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def main(folder: Path) -> int:
-    """Run one rank's worker to its end and return its exit code."""
+    """Run one rank to its end and return its exit code."""
     me = rank()
     place = json.loads((folder / "place.json").read_text())
     within = place["within"][me] if place["within"] else []
     if place["threads"]:
-        os.sched_setaffinity(0, {place["threads"][me]})  # the worker and every thread of it inherit this
+        os.sched_setaffinity(0, {place["threads"][me]})  # the rank and every thread of it inherit this
     command = [*within, sys.executable, "-m", "dolb.profiling.ranks.rank", str(folder)]
     # horovodrun takes ranks that it starts on this machine to meet over the loopback interface; these may not.
     meet = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": place["address"], "HOROVOD_GLOO_IFACE": place["interface"]}
     with open(folder / f"rank-{me}.log", "w") as log:
-        worker = subprocess.Popen(command, env=os.environ | meet, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    signal.signal(signal.SIGTERM, lambda *_: worker.kill())
-    write_whole(folder / f"rank-{me}.pid", str(worker.pid))
-    ended = os.pidfd_open(worker.pid)
+        trained = subprocess.Popen(command, env=os.environ | meet, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    signal.signal(signal.SIGTERM, lambda *_: trained.kill())
+    write_whole(folder / f"rank-{me}.pid", str(trained.pid))
+    ended = os.pidfd_open(trained.pid)
     poller = select.poll()
     poller.register(ended, select.POLLIN)
     try:
         poller.register(os.pidfd_open(int(os.environ[PARENT])), select.POLLIN)
         if ended not in dict(poller.poll()):
-            worker.kill()
+            trained.kill()
     except ProcessLookupError:  # the process that measures is gone already
-        worker.kill()
-    code = worker.wait()
+        trained.kill()
+    code = trained.wait()
     if folder.is_dir():  # the measurement removes its folder when it ends
         write_whole(folder / f"rank-{me}.exit", json.dumps({"rank": me, "code": code, "time": time.time()}))
     return code if code >= 0 else 128 - code

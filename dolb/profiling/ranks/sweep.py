@@ -33,46 +33,34 @@ def measure_all(
     timeout: float = 600.0,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Return the measurements of ``configs`` as one Dataset, making those that the store lacks.
+    """Return the measurements of ``configs`` as one Dataset with efficiencies, making those that the store lacks.
 
-    A repetition is made whole before the next; within it the same processes make all that they can.
-
-    Efficiencies are filled in by `with_efficiency`. Configs with traced steps are measured by `timeline.traced`.
-
-    Parameters
-    ----------
-    store
-        Folder of finished measurements. Without one they live only in the returned Dataset.
-    time_limit
-        Seconds after which no further measurement is begun. What is unfinished is counted in the Dataset's attribute
-        ``unfinished``; a later call goes on from there.
-    apart
-        Give each repetition processes of its own, so that repetitions differ in all that may differ.
-    oversubscribe, timeout
-        Of each measurement; see `launch.measure`.
+    A repetition is made whole before the next; within it the same processes make all that they can. ``apart`` gives
+    each repetition processes of its own, so that repetitions differ in all that may differ. ``store`` and
+    ``time_limit`` are as in `fill`, ``oversubscribe`` and ``timeout``, of each measurement, as in `launch.measure`.
+    Whatever can be refused, such as a library that is not built, is refused before anything is measured.
     """
-    for config in configs:  # whatever can be refused is refused before anything is measured
+    for config in configs:
         launch.check(config, oversubscribe=oversubscribe)
     how: dict[str, Any] = {"oversubscribe": oversubscribe, "timeout": timeout}
 
     def make(todo: Todo[ScalingConfig]) -> Iterator[xr.Dataset]:
         for group in together(todo.waiting, apart):
-            if not (mine := list(todo.claim(group))):
+            mine = list(todo.claim(group))
+            if not mine:
                 continue
             traced = mine[0].trace_steps > 0
             rows = (timeline.traced(one, **how) for one in mine) if traced else launch.measure_together(mine, **how)
-            made_at_once = any(one.alone_steps for one in mine)  # their rows come when all are made
+            at_once = any(one.alone_steps for one in mine)  # their rows come when all are made
             with contextlib.closing(rows):
                 for row in rows:
                     yield row
-                    if todo.ends() and not made_at_once:
+                    if todo.ends() and not at_once:
                         return
 
-    found = fill(
-        configs, make, store=store, complete=with_settings, time_limit=time_limit, what="measurements",
-        unit="measurement", progress=progress,
-    )  # fmt: skip
-    return with_efficiency(found)
+    limits: dict[str, Any] = {"time_limit": time_limit, "progress": progress}
+    found = fill(configs, make, store=store, complete=with_settings, what="measurements", unit="measurement", **limits)
+    return with_efficiency(found).assign_attrs(found.attrs)
 
 
 def with_settings(ds: xr.Dataset) -> xr.Dataset:
@@ -95,20 +83,16 @@ def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
     """Add each run's efficiency: its throughput over ranks times that of one rank alone.
 
     The one rank trained without a library, in the same launch. Of runs from before there was such a one it is the run
-    on one rank under the same library, of the same repetition; settings such as the bucket size do nothing there, so a
-    tuned run is compared with one rank at the defaults. Under weak scaling the one rank has the batch of a rank, under
-    strong scaling the global batch. Where there is neither the efficiency is not known (NaN).
+    on one rank under the same library, of the same repetition, at the defaults: settings such as the bucket size do
+    nothing there. Under weak scaling the one rank has the batch of a rank, under strong scaling the global batch. Where
+    there is neither the efficiency is not known (NaN).
     """
     names = [*_PAIR, "ranks", "batch_size", "batch_size_per_rank", "images_per_second"]
     table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
     table["one_rank_batch"] = table["batch_size_per_rank"].where(table["scaling"] == "weak", table["batch_size"])
-    own = table[table["ranks"] == 1].drop_duplicates([*_PAIR, "one_rank_batch"])
-    alone = table.merge(
-        own[[*_PAIR, "one_rank_batch", "images_per_second"]],
-        on=[*_PAIR, "one_rank_batch"],
-        how="left",
-        suffixes=("", "_alone"),
-    )["images_per_second_alone"]
+    same = [*_PAIR, "one_rank_batch"]
+    own = table[table["ranks"] == 1].drop_duplicates(same)[[*same, "images_per_second"]]
+    alone = table.merge(own, on=same, how="left", suffixes=("", "_alone"))["images_per_second_alone"]
     if BASELINE in ds:
         alone = pd.Series(ds[BASELINE].to_numpy()).fillna(alone)
     efficiency = table["images_per_second"] / (table["ranks"] * alone)
@@ -126,14 +110,9 @@ def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Datas
     if not runs:
         raise ValueError("there is no measured run among the results given")
     device = str(runs[-1]["device"].item())
-    _warn_of_others(runs, device)
+    keys = {(str(one["device"].item()), str(one["key"].item())) for one in runs}
+    if others := Counter(of for of, _ in keys if of != device):
+        told = ", ".join(f"{count} on {of!r}" for of, count in sorted(others.items()))
+        warnings.warn(f"measured runs left out: {told}; the last one is on {device!r}, and all kept are", stacklevel=2)
     here = results.merge(curves.named(one) for one in runs if str(one["device"].item()) == device)
     return results.merge([with_efficiency(here), simulation])
-
-
-def _warn_of_others(runs: Iterable[xr.Dataset], device: str) -> None:
-    keys = {(str(one["device"].item()), str(one["key"].item())) for one in runs}
-    others = Counter(of for of, _ in keys if of != device)
-    if others:
-        told = ", ".join(f"{count} on {of!r}" for of, count in sorted(others.items()))
-        warnings.warn(f"measured runs left out: {told}; the last one is on {device!r}, and all kept are", stacklevel=3)

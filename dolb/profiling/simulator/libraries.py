@@ -3,7 +3,7 @@
 Facts are from the libraries: DDP's buckets from torch itself (a test compares), Horovod's defaults from its changelog
 (0.21.0 changed the cycle from 5 ms to 1 ms and the fusion buffer from 64 MB to 128 MB), its negotiation from
 horovod/common/response_cache.cc, mpi_controller.cc and gloo_controller.cc. What a message costs the coordinator is
-assumed; `scaling.UNKNOWN` says within which limits.
+assumed; `curves.UNKNOWN` says within which limits.
 """
 
 from __future__ import annotations

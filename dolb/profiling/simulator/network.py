@@ -1,4 +1,4 @@
-"""What an all-reduce costs: latency and bandwidth of links, and ring, tree and hierarchical algorithms over them.
+"""What an all-reduce costs: latency and bandwidth of links, and ring and tree algorithms over them.
 
 A message of ``b`` bytes over a link takes ``latency + b / bandwidth``. Every cost here is a closed form: working it out
 takes no longer for more ranks.
@@ -35,7 +35,7 @@ class Network:
     Parameters
     ----------
     algorithm
-        ``ring``, ``tree``, ``hierarchical``, or ``auto`` for the faster of ring and tree, as NCCL picks.
+        ``ring``, ``tree``, or ``auto`` for the faster of ring and tree, as NCCL picks.
     achieved
         Share of the links' peak bandwidth that an all-reduce gets.
     launch
@@ -116,19 +116,6 @@ def tree_seconds(network: Network, ranks: int, size: float) -> float:
     return network.launch + 2 * (chain + between) + 2 * size / network.bandwidth(ranks)
 
 
-def hierarchical_seconds(network: Network, ranks: int, size: float) -> float:
-    """Cost a reduce-scatter in each node, a ring of nodes for each part, and an all-gather in each node.
-
-    The parts of a node's ranks go over its link to the others side by side, so that link carries the whole buffer.
-    """
-    nodes, local = network.shape(ranks)
-    within = ring_steps(local) * network.intra.latency + ring_bytes(local, size) / network.intra_bandwidth(ranks)
-    between = ring_steps(nodes) * network.inter.latency
-    if nodes > 1:
-        between += ring_bytes(nodes, size) / (network.inter.bandwidth * network.achieved)
-    return network.launch + within + between
-
-
 def _faster_seconds(network: Network, ranks: int, size: float) -> float:
     return min(ring_seconds(network, ranks, size), tree_seconds(network, ranks, size))
 
@@ -136,7 +123,6 @@ def _faster_seconds(network: Network, ranks: int, size: float) -> float:
 ALGORITHMS: dict[str, Callable[[Network, int, float], float]] = {
     "ring": ring_seconds,
     "tree": tree_seconds,
-    "hierarchical": hierarchical_seconds,
     "auto": _faster_seconds,
 }
 
@@ -144,7 +130,7 @@ ALGORITHMS: dict[str, Callable[[Network, int, float], float]] = {
 # ring): 3.4 us over NVLink, 5.7 over PCIe, 9.6 over a network, 8.4 to start; chunks of 256 KiB in a tree.
 _NVLINK, _PCIE, _NET = 3.4 * MICROSECOND, 5.7 * MICROSECOND, 9.6 * MICROSECOND
 _LAUNCH, _CHUNK = 8.4 * MICROSECOND, 256 * 1024
-# What share of the peak NCCL gets on these machines is not published; 0.8 is assumed and `scaling.UNKNOWN` varies it.
+# What share of the peak NCCL gets on these machines is not published; 0.8 is assumed and `curves.UNKNOWN` varies it.
 ASSUMED_ACHIEVED = 0.8
 
 
@@ -159,7 +145,6 @@ NETWORKS: dict[str, Network] = {
     "dgx1": _nccl("dgx1", 8, Link(_NVLINK, 6 * 25 * GB), Link(_NET, 4 * 12.5 * GB)),
     # Four GPUs on PCIe 3 x16 and one 25 Gb/s Ethernet adapter.
     "roce25": _nccl("roce25", 4, Link(_PCIE, 12 * GB), Link(_NET, 25 / 8 * GB)),
-    "ideal": Network("ideal", 1, Link(0.0, math.inf), Link(0.0, math.inf)),
 }
 
 
@@ -174,13 +159,13 @@ def loopback(latency: float, bandwidth: float, rank_bandwidth: float | None = No
     """Return the ranks of one machine, which reduce in a ring through memory that all of them share.
 
     ``bandwidth`` is what ranks have together, ``rank_bandwidth`` the most that one rank moves, whose core has to copy
-    every byte. The numbers differ from machine to machine: `machine` fits them.
+    every byte. The numbers differ from machine to machine: `fit` finds them.
     """
     link = Link(latency, bandwidth if rank_bandwidth is None else rank_bandwidth)
     return Network("loopback", 1 << 30, link, link, algorithm="ring", shared_bandwidth=bandwidth)
 
 
-def linked(latency: float, bandwidth: float, ranks_per_host: int = 1) -> Network:
+def over_links(latency: float, bandwidth: float, ranks_per_host: int = 1) -> Network:
     """Return hosts around a switch, which reduce in a ring, each over a link of its own.
 
     Both numbers are a link's, as `links` measures them. Within a host nothing but the latency is counted.

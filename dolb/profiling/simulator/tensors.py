@@ -1,10 +1,9 @@
 """What a step has to do, tensor by tensor: bytes of gradient to reduce, and seconds of compute before each is ready.
 
-Sizes are exact: they are those of the network. Times are measured layer by layer, or are a published throughput spread
-over the layers: by their multiplications, or as the time of a measured GPU is spread. Multiplications give no time to
-what memory binds (batch norm, activations). A measured GPU does, as far as the two are alike in arithmetic against
-memory: by their data sheets a V100 does 17 operations in fp32 per byte, an H200 14. Either way the total is right and
-when each gradient is ready is approximate.
+Sizes are exact: they are those of the network. Times are measured layer by layer, or are a published throughput shared
+out to the layers by their multiplications, which give no time to what memory binds (batch norm, activations): the total
+is right, and when each gradient is ready is approximate. Shared out as a measured H200 spends its time, published
+efficiencies are met neither better nor worse.
 """
 
 from __future__ import annotations
@@ -101,41 +100,22 @@ def parameters(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, weight) for name, weight in network.named_parameters() if weight.requires_grad]
 
 
-def spread(table: pd.DataFrame, compute_seconds: float, profile: Tensors | None = None) -> Tensors:
-    """Spread the seconds of a forward and a backward pass over tensors by their multiplications, or as in a profile."""
-    names, sizes = tuple(table["name"]), table["bytes"].to_numpy()
-    if profile is None:
-        share = table["macs"].to_numpy() / table["macs"].sum()
-        forward, backward = FORWARD_SHARE * share, (1 - FORWARD_SHARE) * share
-    elif profile.names == names and np.array_equal(profile.bytes, sizes):
-        whole = profile.compute_seconds
-        forward, backward = profile.forward_seconds / whole, profile.backward_seconds / whole
-    else:
-        raise ValueError(
-            f"the profile has {len(profile)} tensors of {profile.bytes.sum():,} bytes, the network {len(table)} of "
-            f"{sizes.sum():,}; a profile of the same network, with as many classes, is accepted"
-        )
-    return Tensors(names, sizes, compute_seconds * forward, compute_seconds * backward)
+def by_multiplications(table: pd.DataFrame, compute_seconds: float) -> Tensors:
+    """Give tensors the seconds of a forward and a backward pass by their multiplications, as `work` counts them."""
+    share = table["macs"].to_numpy() / table["macs"].sum()
+    forward, backward = FORWARD_SHARE * share, (1 - FORWARD_SHARE) * share
+    sizes = table["bytes"].to_numpy()
+    return Tensors(tuple(table["name"]), sizes, compute_seconds * forward, compute_seconds * backward)
 
 
-def v100_images_per_second(arch: str, image_size: int = 224, reference: float = V100_BATCH_32) -> float:
+def v100_images_per_second(arch: str, reference: float = V100_BATCH_32) -> float:
     """Scale the published throughput of ResNet-50 at 224 pixels by multiplications per image."""
-    return reference * float(work(REFERENCE)["macs"].sum()) / float(work(arch, image_size)["macs"].sum())
+    return reference * float(work(REFERENCE)["macs"].sum()) / float(work(arch)["macs"].sum())
 
 
-def v100(
-    arch: str,
-    batch_per_rank: int = 32,
-    image_size: int = 224,
-    reference: float = V100_BATCH_32,
-    profile: Tensors | None = None,
-) -> Tensors:
-    """Return a network's tensors with the times of one V100, whose speed is taken not to depend on the batch.
-
-    They are spread over tensors by multiplications, or as those of ``profile``, measured on another GPU.
-    """
-    seconds = batch_per_rank / v100_images_per_second(arch, image_size, reference)
-    return spread(work(arch, image_size), seconds, profile)
+def v100(arch: str, batch_per_rank: int = 32) -> Tensors:
+    """Return a network's tensors with the times of one V100, whose speed is taken not to depend on the batch."""
+    return by_multiplications(work(arch), batch_per_rank / v100_images_per_second(arch))
 
 
 def layer_times() -> xr.Dataset | None:

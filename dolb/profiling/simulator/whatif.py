@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dolb.profiling.simulator import fit, network, tensors
-from dolb.profiling.simulator.fit import Check
+from dolb.profiling.simulator import network, tensors
+from dolb.profiling.simulator.curves import FITTED_JITTER
+from dolb.profiling.simulator.fit import Check, on_machine
 from dolb.profiling.simulator.libraries import DDP, Horovod, Policy, horovod
-from dolb.profiling.simulator.scaling import FITTED_JITTER
 from dolb.profiling.simulator.step import EULER, SOURCE, Scenario
 
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
@@ -66,7 +66,7 @@ def _processes(fitted: Check | None) -> dict[str, dict[str, Any]]:
     """
     if fitted is None:
         return {}
-    over, ranks = fitted.machine, int(fitted.fits[0].points["ranks"].max())
+    over, ranks = fitted.fitted_network, int(fitted.fits[0].points["ranks"].max())
     if over.shared_bandwidth is not None and np.isinf(over.shared_bandwidth):  # no limit was fitted, and JSON has none
         over = replace(over, shared_bandwidth=None)
     crowded = [_crowded(fitted, count) for count in range(1, max(fitted.cores, 1) + 1)]
@@ -77,8 +77,8 @@ def _processes(fitted: Check | None) -> dict[str, dict[str, Any]]:
 def _crowded(fitted: Check, ranks: int) -> dict[str, float]:
     """Return the seconds of Horovod's hop, and those that are added to every cycle, on so many ranks as fitted."""
     step = tensors.v100(tensors.REFERENCE, BATCH_PER_RANK)  # neither depends on it
-    asked = Scenario(step, fitted.machine, Horovod(cycle_seconds=0.0), BATCH_PER_RANK)
-    policy = fit.turn(asked, fitted.fits[0].knobs, ranks, fitted.cores).policy
+    asked = Scenario(step, fitted.fitted_network, Horovod(cycle_seconds=0.0), BATCH_PER_RANK)
+    policy = on_machine(asked, fitted.fits[0].knobs, ranks, fitted.cores).policy
     assert isinstance(policy, Horovod)
     return {"latency": policy.latency, "cycle_seconds": policy.cycle_seconds}
 

@@ -1,8 +1,8 @@
 """Where the time of a step goes, from a table of events, measured or simulated.
 
-The questions are those of HolisticTraceAnalysis, and so are the names where it has one; the answers are pandas tables
-with a row for each rank and step. Time is that of the step on its rank: what lies outside, such as barriers, does not
-count. Of concurrent events of a lane, such as tensors that are reduced together, the union counts.
+The answers are pandas tables with a row for each rank and step. Time is that of the step on its rank: what lies
+outside, such as barriers, does not count. Of concurrent events of a lane, such as tensors that are reduced together,
+the union counts.
 """
 
 from __future__ import annotations
@@ -17,71 +17,35 @@ import xarray as xr
 BACKWARD = ("autograd::engine::evaluate_function", "backward")
 
 
-def temporal_breakdown(events: xr.Dataset) -> pd.DataFrame:
-    """Return how each step divides into computing, communication that no computing hides, and idle time.
+def step_times(events: xr.Dataset) -> pd.DataFrame:
+    """Return how each step divides, in microseconds.
 
-    The three add up to ``step_us``. Under Horovod the coordinator alone records communication: on the other ranks it is
-    not known (NaN), and waiting for it counts as idle.
+    ``compute_us``, ``exposed_us`` (communication that no computing hides) and ``idle_us`` add up to ``step_us``. Under
+    Horovod the coordinator alone records communication: on the other ranks it is not known (NaN), and waiting for it
+    counts as idle. ``hidden_us`` is the rest of ``communication_us``. ``negotiation_us`` is Horovod's; while an
+    all-reduce holds its thread, tensors that became ready meanwhile wait under that name, and ``between_us`` is the
+    part in which nothing is reduced. In ``queue_us`` collectives wait for a thread or for data.
     """
     rows = []
     for rank, step, start, end, lanes in _steps(events):
-        compute, communication = lanes["compute"], lanes["communication"]
+        compute, communication, negotiation = (lanes[lane] for lane in ("compute", "communication", "negotiation"))
         busy, either = _length(compute), _length(_union(np.concatenate([compute, communication])))
-        exposed = either - busy if "communication" in lanes else np.nan
-        times = {"compute_us": busy, "exposed_communication_us": exposed, "idle_us": end - start - either}
-        shares = {name.replace("_us", "_share"): value / (end - start) for name, value in times.items()}
-        rows.append({"rank": rank, "step": step, "step_us": end - start, **times, **shares})
-    return pd.DataFrame(rows)
-
-
-def comm_comp_overlap(events: xr.Dataset) -> pd.DataFrame:
-    """Return how much of the communication is hidden behind computing; ranks that recorded none are left out."""
-    rows = []
-    for rank, step, _, _, lanes in _steps(events):
-        total = _length(lanes["communication"])
-        if total > 0:
-            hidden = _overlap(lanes["communication"], lanes["compute"])
-            rows.append(
-                {"rank": rank, "step": step, "communication_us": total, "hidden_us": hidden, "overlap": hidden / total}
-            )
-    return pd.DataFrame(rows, columns=["rank", "step", "communication_us", "hidden_us", "overlap"])
-
-
-def negotiation_time(events: xr.Dataset) -> pd.DataFrame:
-    """Return the time in which Horovod negotiates, the part that no computing hides, and that outside all-reduces.
-
-    While an all-reduce holds Horovod's thread, tensors that became ready meanwhile wait under the name of negotiation:
-    ``between_us`` is the rest, in which nothing is reduced.
-    """
-    table = _lane_time(events, "negotiation")
-    between = [
-        _length(lanes["negotiation"]) - _overlap(lanes["negotiation"], lanes["communication"])
-        for *_, lanes in _steps(events)
-    ]
-    return table.assign(between_us=between)
-
-
-def queue_time(events: xr.Dataset) -> pd.DataFrame:
-    """Return the time in which collectives wait for a thread or for data, and the part that no computing hides."""
-    return _lane_time(events, "queue")
-
-
-def idle_time_breakdown(events: xr.Dataset) -> pd.DataFrame:
-    """Return what happens while a rank neither computes nor communicates: negotiation, queue, copy, or nothing seen.
-
-    A moment with several of them counts for the first.
-    """
-    rows = []
-    for rank, step, start, end, lanes in _steps(events):
-        row: dict[str, float] = {"rank": rank, "step": step}
-        left = np.array([[start, end]])
-        for lane in ("compute", "communication"):
-            left = _without(left, lanes[lane])
-        row["idle_us"] = _length(left)
-        for lane in ("negotiation", "queue", "copy"):
-            row[f"{lane}_us"] = _overlap(left, lanes[lane])
-            left = _without(left, lanes[lane])
-        rows.append({**row, "other_us": _length(left)})
+        reduced = _length(communication) or np.nan
+        rows.append(
+            {
+                "rank": rank,
+                "step": step,
+                "step_us": end - start,
+                "compute_us": busy,
+                "communication_us": reduced,
+                "exposed_us": either - busy if "communication" in lanes else np.nan,
+                "hidden_us": reduced - (either - busy),
+                "idle_us": end - start - either,
+                "negotiation_us": _length(negotiation),
+                "between_us": _length(negotiation) - _overlap(negotiation, communication),
+                "queue_us": _length(lanes["queue"]),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -102,20 +66,8 @@ def wait_time(events: xr.Dataset) -> pd.DataFrame:
     return table[["rank", "collective", "name", "bytes", "wait_us", "transfer_us"]].reset_index(drop=True)
 
 
-def waits_in_words(events: xr.Dataset | None, rank: int = 0) -> str:
-    """Say how much of a rank's collectives is waiting for the last rank; nothing where there is no such step."""
-    if events is None:
-        return ""
-    mine = wait_time(events).query("rank == @rank")[["wait_us", "transfer_us"]].sum() / 1000
-    return (
-        f"In the step that is drawn, of the {mine.sum():.0f} ms of DDP's all-reduces on rank {rank}, summed, "
-        f"{mine['wait_us']:.0f} ms ({mine['wait_us'] / mine.sum():.0%}) are waiting for the last rank, and "
-        f"{mine['transfer_us']:.0f} ms the transfer itself."
-    )
-
-
-def potential_stragglers(events: xr.Dataset) -> pd.DataFrame:
-    """Return how long after the first rank each rank has done its share of a step, and which one is last.
+def lateness(events: xr.Dataset) -> pd.DataFrame:
+    """Return ``late_us``: how long after the first rank each rank has done its share of a step.
 
     A share is done with the last backward operator. Where events have no such names, it is done with the last computing
     that begins before the step's last communication ends.
@@ -128,25 +80,9 @@ def potential_stragglers(events: xr.Dataset) -> pd.DataFrame:
         if backward.empty:
             backward = mine[mine["start_us"] < lanes["communication"].max(initial=start)]
         done.append({"rank": rank, "step": step, "done_us": backward["end_us"].max()})
-    table = pd.DataFrame(done, columns=["rank", "step", "done_us"])
-    by_step = table.groupby("step")["done_us"]
-    table["late_us"] = table["done_us"] - by_step.transform("min")
-    table["last"] = (table["done_us"] == by_step.transform("max")) & (by_step.transform("count") > 1)
-    return table.sort_values(["step", "rank"], ignore_index=True).drop(columns="done_us")
-
-
-def _lane_time(events: xr.Dataset, lane: str) -> pd.DataFrame:
-    rows = []
-    for rank, step, start, end, lanes in _steps(events):
-        total = _length(lanes[lane])
-        exposed = total - _overlap(lanes[lane], lanes["compute"])
-        rows.append(
-            {
-                "rank": rank, "step": step, f"{lane}_us": total, "exposed_us": exposed,
-                "share": total / (end - start),
-            }
-        )  # fmt: skip
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(done, columns=["rank", "step", "done_us"]).sort_values(["step", "rank"], ignore_index=True)
+    first = table.groupby("step")["done_us"].transform("min")
+    return table.assign(late_us=table["done_us"] - first).drop(columns="done_us")
 
 
 class _Lanes(dict):
@@ -164,12 +100,11 @@ def _steps(events: xr.Dataset) -> Iterator[tuple[int, int, float, float, _Lanes]
         lanes = {lane: _union(part[["start_us", "end_us"]].to_numpy()) for lane, part in of_rank.groupby("lane")}
         mine = steps[steps["rank"] == rank].sort_values("start_us")
         for name, (start, end) in zip(mine["name"], mine[["start_us", "end_us"]].to_numpy().tolist(), strict=True):
-            cut = {lane: np.clip(spans[_touch(spans, start, end)], start, end) for lane, spans in lanes.items()}
+            cut = {
+                lane: np.clip(spans[(spans[:, 1] > start) & (spans[:, 0] < end)], start, end)
+                for lane, spans in lanes.items()
+            }
             yield int(str(rank)), int(name.rsplit(" ", 1)[-1]), start, end, _Lanes(cut)
-
-
-def _touch(spans: np.ndarray, start: float, end: float) -> np.ndarray:
-    return (spans[:, 1] > start) & (spans[:, 0] < end)
 
 
 def _union(spans: np.ndarray) -> np.ndarray:
@@ -189,14 +124,3 @@ def _length(spans: np.ndarray) -> float:
 def _overlap(one: np.ndarray, other: np.ndarray) -> float:
     """Return the length that two sets of disjoint intervals share."""
     return _length(one) + _length(other) - _length(_union(np.concatenate([one, other])))
-
-
-def _without(spans: np.ndarray, taken: np.ndarray) -> np.ndarray:
-    """Return what disjoint intervals cover and disjoint ``taken`` do not."""
-    left = []
-    for start, end in spans:
-        for from_, to in taken[_touch(taken, start, end)]:
-            left.append((start, from_))
-            start = to
-        left.append((start, end))
-    return np.array([span for span in left if span[1] > span[0]]).reshape(-1, 2)

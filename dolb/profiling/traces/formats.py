@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 COLUMNS = ("rank", "lane", "name", "start_us", "end_us", "bytes")
-BARRIER = "barrier"  # what `worker` calls the barriers by which clocks are compared
+BARRIER = "barrier"  # what `rank` calls the barriers by which clocks are compared
 
 _ITEM_BYTES = {
     # by torch's names for the inputs of an operator, by NCCL's metadata, by Horovod
@@ -35,12 +35,11 @@ class TraceError(ValueError):
 
 
 class File(NamedTuple):
-    """What a file holds: events, the unix time in microseconds that they count from, whose they are, what is cut."""
+    """What a file holds: events, the unix time in microseconds that they count from, and whose they are."""
 
     events: pd.DataFrame
     base_us: int
     whose: str
-    repaired: str = ""
 
 
 def read_file(path: Path) -> File:
@@ -56,8 +55,7 @@ def read_file(path: Path) -> File:
     if not text.strip():
         raise TraceError(f"{path} is empty")
     if text.lstrip()[0] == "[":
-        items, repaired = _parse_list(text, path)
-        return File(*_horovod(items, path), "Horovod's timeline", repaired)
+        return File(*_horovod(_parse_list(text, path), path), "Horovod's timeline")
     try:
         whole = json.loads(text)
     except json.JSONDecodeError as error:
@@ -74,25 +72,20 @@ def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
     return error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip())
 
 
-def _parse_list(text: str, path: Path) -> tuple[list[dict[str, Any]], str]:
-    """Parse a list of events, of which a killed job leaves the end unwritten: what is whole is kept."""
-    items: list[dict[str, Any]] = []
-    decoder, separator = json.JSONDecoder(), re.compile(r"[\s,]*")
-    position = separator.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]  # it matches nothing, too
-    while position < len(text) and text[position] != "]":
-        try:
-            item, end = decoder.raw_decode(text, position)
-        except json.JSONDecodeError as error:
-            if _is_cut(error, text):
-                return items, f"{path.name} ends within an event at offset {position}"
-            raise TraceError(f"{path} is not JSON: {error.msg} at offset {error.pos} of {len(text)}") from error
+def _parse_list(text: str, path: Path) -> list[dict[str, Any]]:
+    """Parse a list of events, of which a killed job leaves the end unwritten."""
+    try:
+        items = json.loads(text)
+    except json.JSONDecodeError as error:
+        if _is_cut(error, text):
+            raise TraceError(
+                f"{path} is cut at offset {len(text)}, as a killed job leaves it; measure again"
+            ) from error
+        raise TraceError(f"{path} is not JSON: {error.msg} at offset {error.pos} of {len(text)}") from error
+    for number, item in enumerate(items):
         if not isinstance(item, dict) or "ph" not in item:
-            raise TraceError(f"{path}: what stands at offset {position} is no event")
-        items.append(item)
-        position = separator.match(text, end).end()  # type: ignore[union-attr]
-    if position < len(text) and text[position + 1 :].strip():
-        raise TraceError(f"{path} goes on after its end at offset {position + 1}")
-    return items, "" if position < len(text) else f"{path.name} lacks its closing bracket"
+            raise TraceError(f"{path}: item {number} is {item!r:.60}, no event")
+    return items
 
 
 def _torch(whole: dict[str, Any], path: Path) -> File:

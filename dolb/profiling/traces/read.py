@@ -23,8 +23,6 @@ import xarray as xr
 from dolb import results
 from dolb.profiling.traces.formats import BARRIER, COLUMNS, File, TraceError, read_file
 
-__all__ = ["TraceError", "dataset", "find", "perfetto_json", "read", "to_perfetto"]
-
 
 def find(folder: str | Path) -> list[Path]:
     """Return the traces in a measurement's folder."""
@@ -36,18 +34,17 @@ def find(folder: str | Path) -> list[Path]:
     return found
 
 
-def read(paths: Iterable[str | Path], partial: bool = False) -> xr.Dataset:
+def read(paths: Iterable[str | Path]) -> xr.Dataset:
     """Read traces of the ranks of one job, torch's and Horovod's in any order, into a table on one clock.
 
     Times are microseconds since the earliest event. Both kinds of trace carry the time of day, so on one machine they
     are on one clock already. A rank whose clock is off is found by barriers, or else by collectives, which end on all
     ranks at one moment: it is moved by the median difference to the lowest rank, if that is more than twice as large as
-    the range of the middle half of the differences. ``attrs["clock"]`` says what was done.
+    the range of the middle half of the differences. ``attrs["moved_us"]`` is the largest such move, 0 where none was.
 
-    What is damaged raises a ``TraceError``, and so do two files of one rank, whose events would be counted twice. A
-    Horovod timeline that ends in the middle, as a killed job leaves it, raises one too unless ``partial`` parts are
-    asked for: steps after the cut would have no communication, and nothing would show it. It is then read as far as it
-    goes, and ``attrs["repaired"]`` says so.
+    What is damaged raises a ``TraceError``, and so do two files of one rank, whose events would be counted twice, and a
+    Horovod timeline that ends in the middle, as a killed job leaves it: steps after the cut would have no
+    communication, and nothing would show it.
     """
     parts: list[File] = []
     seen: dict[str, str | Path] = {}
@@ -55,8 +52,6 @@ def read(paths: Iterable[str | Path], partial: bool = False) -> xr.Dataset:
         parts.append(read_file(Path(path)))
         if (whose := parts[-1].whose) in seen:
             raise TraceError(f"{seen[whose]} and {path} are both {whose}; of one job there is one")
-        if (cut := parts[-1].repaired) and not partial:
-            raise TraceError(f"{path} is cut: {cut}; measure again, or read what is there with partial=True")
         seen[whose] = path
     if not parts:
         raise TraceError("there is no trace to read")
@@ -65,11 +60,10 @@ def read(paths: Iterable[str | Path], partial: bool = False) -> xr.Dataset:
     for part in parts:
         part.events[["start_us", "end_us"]] += part.base_us - origin
     events = pd.concat([part.events for part in parts], ignore_index=True)
-    clock = _align(events)
+    moved = _align(events)
     events = events.sort_values(["start_us", "rank", "end_us"], kind="stable", ignore_index=True)
     events[["start_us", "end_us"]] -= events["start_us"].iloc[0]
-    repaired = "; ".join(filter(None, (part.repaired for part in parts)))
-    return dataset(events, {"source": "measured", "origin_unix_us": origin, "clock": clock, "repaired": repaired})
+    return dataset(events, {"source": "measured", "origin_unix_us": origin, "moved_us": moved})
 
 
 def dataset(events: pd.DataFrame, attrs: dict[str, Any]) -> xr.Dataset:
@@ -79,36 +73,25 @@ def dataset(events: pd.DataFrame, attrs: dict[str, Any]) -> xr.Dataset:
     return results.describe(results.validate(xr.Dataset(columns, attrs=attrs)))
 
 
-def _align(events: pd.DataFrame) -> str:
-    """Move the ranks' clocks onto that of the lowest rank where they are seen to differ, and say how."""
+def _align(events: pd.DataFrame) -> float:
+    """Move the ranks' clocks onto that of the lowest rank where they are seen to differ, and return the largest move."""
     ranks = sorted(events.loc[events["lane"] == "step", "rank"].unique())
-    for what, chosen in (("barriers", events["name"] == BARRIER), ("collectives", events["lane"] == "communication")):
+    for chosen in (events["name"] == BARRIER, events["lane"] == "communication"):
         of_rank = [events[chosen & (events["rank"] == rank)]["end_us"].sort_values().to_numpy() for rank in ranks]
         count = {len(ends) for ends in of_rank}
         if len(ranks) > 1 and len(count) == 1 and count != {0}:
-            return _move(events, ranks, of_rank, what)
-    return "as recorded: there is no barrier or collective that all ranks recorded"
+            return max(_move(events, rank, ends - of_rank[0]) for rank, ends in zip(ranks, of_rank, strict=True))
+    return 0.0
 
 
-def _move(events: pd.DataFrame, ranks: list[int], of_rank: list[np.ndarray], what: str) -> str:
-    said = [f"ranks compared by the ends of {len(of_rank[0])} {what} with rank {ranks[0]}"]
-    for rank, ends in zip(ranks[1:], of_rank[1:], strict=True):
-        differences = ends - of_rank[0]
-        offset = float(np.median(differences))
-        middle = float(np.subtract(*np.quantile(differences, [0.75, 0.25])))
-        moved = abs(offset) > 2 * middle
-        if moved:
-            # A rank's readiness is on the clock of the coordinator, who noted it.
-            events.loc[(events["rank"] == rank) & (events["lane"] != "ready"), ["start_us", "end_us"]] -= offset
-        verdict = "moved back by that" if moved else "left where it is"
-        said.append(f"rank {rank} ends {offset:+.0f} us later, the middle half within {middle:.0f} us: {verdict}")
-    return "; ".join(said)
-
-
-def to_perfetto(events: xr.Dataset, path: str | Path) -> Path:
-    """Write `perfetto_json` to a file."""
-    Path(path).write_text(perfetto_json(events))
-    return Path(path)
+def _move(events: pd.DataFrame, rank: int, late: np.ndarray) -> float:
+    """Move a rank back by the median of how late it was, if that stands out of its scatter."""
+    offset, middle = float(np.median(late)), float(np.subtract(*np.quantile(late, [0.75, 0.25])))
+    if abs(offset) <= 2 * middle:
+        return 0.0
+    # A rank's readiness is on the clock of the coordinator, who noted it.
+    events.loc[(events["rank"] == rank) & (events["lane"] != "ready"), ["start_us", "end_us"]] -= offset
+    return abs(offset)
 
 
 def perfetto_json(events: xr.Dataset) -> str:

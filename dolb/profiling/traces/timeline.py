@@ -18,8 +18,10 @@ import xarray as xr
 from dolb import results
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.ranks import launch
-from dolb.profiling.simulator import curves, step
-from dolb.profiling.traces import breakdown, read
+from dolb.profiling.simulator import curves
+from dolb.profiling.simulator import step as simulator
+from dolb.profiling.traces import breakdown
+from dolb.profiling.traces.read import dataset, find, read
 
 _US = 1e-6
 
@@ -34,19 +36,19 @@ def traced(config: ScalingConfig, *, oversubscribe: bool = False, timeout: float
     with tempfile.TemporaryDirectory(prefix="dolb-trace-") as folder:
         kept = Path(folder) / "measurement"
         row = launch.measure(config, folder=kept, oversubscribe=oversubscribe, timeout=timeout)
-        events = read.read(read.find(kept))
+        events = read(find(kept))
     return with_events(curves.named(row), events)
 
 
-def simulated(scenario: step.Scenario, ranks: int, arch: str) -> xr.Dataset:
+def simulated(scenario: simulator.Scenario, ranks: int, arch: str) -> xr.Dataset:
     """Simulate a step and return its row with the events of three ranks that stand for all."""
-    events = step.events(scenario, ranks)
+    events = simulator.events(scenario, ranks)
     frame = events.to_dataframe()
     steps = pd.DataFrame({"rank": sorted(set(frame["rank"]))})
     steps = steps.assign(lane="step", name="step 0", start_us=0.0, end_us=frame["end_us"].max(), bytes=0)
     whole = pd.concat([steps, frame], ignore_index=True).sort_values(["start_us", "rank"], kind="stable")
     row = curves.simulated_rows([curves.row(scenario, ranks, arch, experiment="step-timeline")])
-    return with_events(row, read.dataset(whole, {"source": step.SOURCE}))
+    return with_events(row, dataset(whole, {"source": simulator.SOURCE}))
 
 
 def simulated_steps() -> xr.Dataset:
@@ -65,27 +67,20 @@ def with_events(row: xr.Dataset, events: xr.Dataset) -> xr.Dataset:
 
 def _numbers(events: xr.Dataset, library: str) -> dict[str, Any]:
     """Return where the time of rank 0 goes and how late the last rank is, mean over steps, and what all-reduces are."""
-    time, overlap, negotiation, queue = (
-        table[table["rank"] == 0]
-        for table in (
-            breakdown.temporal_breakdown(events),
-            breakdown.comm_comp_overlap(events),
-            breakdown.negotiation_time(events),
-            breakdown.queue_time(events),
-        )
-    )
-    late = breakdown.potential_stragglers(events).groupby("step")["late_us"].max()
+    times = breakdown.step_times(events).query("rank == 0")
+    seconds = times.drop(columns=["rank", "step"]).mean() * _US
+    late = breakdown.lateness(events).groupby("step")["late_us"].max()
     orders = list(_orders(events, library))
     return {
-        "step_seconds": float(time["step_us"].mean()) * _US,
-        "communication_seconds": float(overlap["communication_us"].mean()) * _US,
-        "exposed_seconds": float(time["exposed_communication_us"].mean()) * _US,
-        "overlap": float(overlap["hidden_us"].sum() / overlap["communication_us"].sum()),
-        "negotiation_seconds": float(negotiation["negotiation_us"].mean()) * _US,
-        "negotiation_between_seconds": float(negotiation["between_us"].mean()) * _US,
-        "queue_seconds": float(queue["queue_us"].mean()) * _US,
+        "step_seconds": float(seconds["step_us"]),
+        "communication_seconds": float(seconds["communication_us"]),
+        "exposed_seconds": float(seconds["exposed_us"]),
+        "overlap": float(times["hidden_us"].sum() / times["communication_us"].sum()),
+        "negotiation_seconds": float(seconds["negotiation_us"]),
+        "negotiation_between_seconds": float(seconds["between_us"]),
+        "queue_seconds": float(seconds["queue_us"]),
         "late_seconds": float(late.mean()) * _US,
-        "idle_seconds": float(time["idle_us"].mean()) * _US,
+        "idle_seconds": float(seconds["idle_us"]),
         "messages": float(np.mean([len(order) for order in orders])),
         "same_order": all(order == orders[0] for order in orders),
     }
@@ -123,4 +118,4 @@ def _median_step(events: xr.Dataset) -> xr.Dataset:
     kept = inside[(inside["start_us"] >= own_start) & (inside["start_us"] < own_end)].copy()
     kept["end_us"] = kept["end_us"].clip(upper=kept["rank"].map(rank_spans["end_us"]))
     kept[["start_us", "end_us"]] -= begin
-    return read.dataset(kept, dict(events.attrs))
+    return dataset(kept, dict(events.attrs))
