@@ -1,39 +1,77 @@
-"""Maps and masks, made whole: train the network, extract features, place them on the map, filter.
+"""Features, map, mask: train the network, extract features, place them on the map, choose what to keep.
 
-Training and filtering are rooms that do not know each other; here one is handed what the other made. Everything that
-takes long is kept in the store (`stages`), and so are masks, by their own key. So the work can be stopped at any time
-and taken up again, on another machine too: for more maps the components of features suffice, without weights.
+Training and filtering are rooms that do not know each other; here one is handed what the other made. Networks, the
+principal components of their features, maps, and what networks say of the examples are kept in the store, by the key of
+their run or by what they are of, and masks by their own key. So the work can be stopped at any time and taken up again,
+on another machine too: for more maps the components of features suffice, without weights.
 """
 
 from __future__ import annotations
 
-import contextlib
+import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
-from tqdm.auto import tqdm
+from torch import nn
 
 from dolb import data as datasets
 from dolb import models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
 from dolb.filtering.config import FLAGGED, ON_THE_MAP, FilterConfig
-from dolb.stages import PLACED, Stages
+from dolb.filtering.embedding import TSNEMap, principal_components
+from dolb.results.fill import Todo, fill
+from dolb.training import observe
 from dolb.training.config import RunConfig
-from dolb.training.device import device_name, fresh_host_peak, host_peak
+from dolb.training.device import device_name, fresh_host_peak, host_peak, resolve_device
 from dolb.training.engine import RunAbandoned
+from dolb.training.run import PausedRuns
 
 # What a mask costs, by part, in the schema's names. For a further round the rounds before count too; the size that a
 # baseline takes from another mask does not, as it is only for the comparison.
 PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")
 WHILE_MADE, SO_FAR = "of the process while this was made", "of the process so far, other masks included"  # a peak
-FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
+PLACED = ("map_seed", "perplexity", "map_rate", "map_start")  # by which a network's maps differ
+_FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
+_MAPPED = ("none", "grid", *ON_THE_MAP)
+_FROM_FEATURES = ("neighbours", *_MAPPED)  # filters that look at a network's features
+# What numpy and zipfile raise where a byte of a file is not what was written.
+_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What the stages work on: a data set, or what the mask of the key ``within`` keeps of it, and a store."""
+
+    runs: results.RunStore
+    networks: Mapping[str, RunConfig]
+    data: datasets.ImageData
+    device: torch.device
+    stop: Callable[[], bool]
+    progress: bool
+    within: str = ""
+    peak: Callable[[], int] = host_peak  # of the host's memory, for what is made and stored
+
+    @property
+    def folder(self) -> Path:
+        # By fingerprint too: a folder of images may change under its name.
+        folder = self.runs.folder / "networks" / self.data.fingerprint.removeprefix("sha256:")[:12]
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def watch(self) -> dict[str, Any]:
+        return {"device": str(self.device), "stop": self.stop, "progress": self.progress}
 
 
 def make(
@@ -65,37 +103,25 @@ def make(
     """
     if len(names := {config.data for config in configs}) != 1:
         raise ValueError(f"the maps and masks are of {sorted(names)}; accepted: one data set, and at least one config")
-    deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
-    found: list[xr.Dataset] = []
-    unavailable = ""
-    with contextlib.ExitStack() as stack:
-        folder = Path(store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-")))
-        data = datasets.load(names.pop(), data_dir)
-        workshop = _Workshop(folder, networks, data, device, lambda: time.monotonic() >= deadline, progress)
-        workshop.train(configs)
-        longest = 0.0
-        for config in tqdm(configs, desc="maps and masks", disable=not progress):
-            begun = time.monotonic()
-            known = workshop.finished(config)
-            if known is None and begun + longest >= deadline:
-                break
+    data = datasets.load(names.pop(), data_dir)
+
+    def work(todo: Todo[FilterConfig]) -> Iterator[xr.Dataset]:
+        at = _Place(todo.store, networks, data, resolve_device(device), todo.ends, progress)
+        _train(at, todo.waiting)
+        for config in todo.claim(in_order=True):
             try:
-                found.append(workshop.made(config) if known is None else known)
+                yield _made(at, config)
             except extraction.CheckpointError as error:
                 if config.weights != "imagenet":
                     raise
-                unavailable = str(error)
+                todo.pass_over(config, str(error))
             except RunAbandoned:
-                break
-            if known is None:
-                longest = max(longest, time.monotonic() - begun)
-    if not found:
-        raise TimeoutError(
-            unavailable or f"the time limit of {time_limit} s ended before any of {len(configs)} was made"
-        )
-    merged = results.merge(found)
-    merged.attrs |= {"unfinished": len(configs) - len(found), "unavailable": unavailable}
-    return merged
+                return
+
+    return fill(
+        configs, work, store=store, fingerprint=lambda config: data.fingerprint, complete=_with_parts,
+        time_limit=time_limit, foresee=True, what="maps and masks", unit="mask", progress=progress,
+    )  # fmt: skip
 
 
 def subsets(ds: xr.Dataset) -> dict[str, np.ndarray]:
@@ -110,159 +136,92 @@ def kept(ds: xr.Dataset) -> tuple[int, int]:
     return int(first.sum()), len(first)
 
 
-class _Workshop(Stages):
-    """Maps and masks over one data set and one store, from what its stages make."""
+def _with_parts(ds: xr.Dataset) -> xr.Dataset:
+    """Return a map or mask of the store with all its parts; what one of an earlier version did not record is NaN."""
+    return ds.assign_coords({name: ("run", [np.nan]) for name in PARTS if name not in ds})
 
-    def finished(self, config: FilterConfig) -> xr.Dataset | None:
-        """Return a map or a mask from the store, or None; what one of an earlier version did not record is NaN."""
-        ds = self.runs.get(config.key, self.data.fingerprint)
-        lacking = {name: ("run", [np.nan]) for name in PARTS if ds is not None and name not in ds}
-        return ds if ds is None else ds.assign_coords(lacking)
 
-    def made(self, config: FilterConfig) -> xr.Dataset:
-        """Make a map or a mask, save it, and return it.
+# One map or mask
 
-        Its ``seconds`` are those of its parts, training left out. Its peak of memory is that of this process while it
-        was made, or, where the system does not tell, of all that the process did so far, as the attribute
-        ``peak_memory`` says; where the map was in the store, that of its making, if that is more.
-        """
-        own_peak = fresh_host_peak()
-        there, inside = self._inside(config)
-        there.peak = own_peak or host_peak
-        accuracy, trained_in = there._training(config)
-        about: dict[str, Any] = {
-            **config.as_dict(),
-            "key": config.key,
-            "device": device_name(self.device),
-            "feature_width": models.require(config.arch).feature_width,
-            "network_accuracy": accuracy,
-        }
-        mapped = there._map(config) if config.filter in ("none", "grid", *ON_THE_MAP) else None
-        spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
-        if mapped:
-            spent["feature_seconds"] = float(mapped.get("feature_seconds", np.nan))
-            spent["map_seconds"] = float(mapped["seconds"])
-        score, more = self._score(config)
+
+def _made(at: _Place, config: FilterConfig) -> xr.Dataset:
+    """Make a map or a mask.
+
+    Its ``seconds`` are those of its parts, training left out. Its peak of memory is that of this process while it was
+    made, or, where the system does not tell, of all that the process did so far, as the attribute ``peak_memory`` says;
+    where the map was in the store, that of its making, if that is more.
+    """
+    own_peak = fresh_host_peak()
+    at = replace(at, peak=own_peak or host_peak)
+    there, inside = _inside(at, config)
+    accuracy, trained_in = _training(there, config)
+    spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
+    mapped = evidence = None
+    if config.filter in _MAPPED:
+        mapped = _map(there, config)
+        spent["feature_seconds"] = float(mapped.get("feature_seconds", np.nan))
+        spent["map_seconds"] = float(mapped["seconds"])
+    elif config.filter != "random":
+        evidence, more = _evidence(at, config)
         spent |= more
-        begun = time.perf_counter()
-        keep, about["eps"] = self._keep(config, mapped, score, inside)
-        spent["mask_seconds"] = time.perf_counter() - begun
-        about["seconds"] = float(np.nansum([spent[name] for name in PARTS if name != "network_seconds"]))
-        if config.within and (before := self.runs.get(config.within, self.data.fingerprint)) is not None:
-            spent = {name: value + (before[name].item() if name in before else np.nan) for name, value in spent.items()}
-        about |= spent
-        stored = int(mapped["peak_bytes"]) if mapped and "peak_bytes" in mapped else 0  # of a map made before
-        about["peak_memory_bytes"] = max(there.peak(), stored)
-        if keep is None:
-            assert mapped is not None
-            ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), self.data, about=about)
-        else:
-            ds = masks.keep_dataset(keep, self.data, config.subset, about=about, **self._followed_from(config, mapped))
-        ds.attrs["peak_memory"] = WHILE_MADE if own_peak else SO_FAR
-        self.runs.put(ds)
-        return ds
+    begun = time.perf_counter()
+    keep, eps = _keep(at, config, mapped, evidence, inside)
+    spent["mask_seconds" if evidence is None else "score_seconds"] += time.perf_counter() - begun
+    seconds = float(np.nansum([spent[name] for name in PARTS if name != "network_seconds"]))
+    if config.within and (before := at.runs.get(config.within, at.data.fingerprint)) is not None:
+        spent = {name: value + (before[name].item() if name in before else np.nan) for name, value in spent.items()}
+    stored = int(mapped["peak_bytes"]) if mapped and "peak_bytes" in mapped else 0  # of a map made before
+    about: dict[str, Any] = {
+        **config.as_dict(), "key": config.key, "device": device_name(at.device), "eps": eps, "seconds": seconds,
+        "feature_width": models.require(config.arch).feature_width, "network_accuracy": accuracy,
+        "peak_memory_bytes": max(at.peak(), stored), **spent,
+    }  # fmt: skip
+    if keep is None:
+        assert mapped is not None
+        ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), at.data, about=about)
+    else:
+        ds = masks.keep_dataset(keep, at.data, config.subset, about=about, **_followed_from(at, config, mapped))
+    ds.attrs["peak_memory"] = WHILE_MADE if own_peak else SO_FAR
+    return ds
 
-    def _inside(self, config: FilterConfig) -> tuple[_Workshop, np.ndarray]:
-        """Return where the network and the map are made, and which examples are on it: all, or what a mask keeps."""
-        if not config.within:
-            return self, np.ones(len(self.data.train_labels), dtype=bool)
-        inside = self._mask(config.within, f"within which {config.subset} filters")
-        data = self.data.subset(inside, self.networks[config.trained_by].subset)
-        return _Workshop(self.runs.folder, self.networks, data, **self.watch, within=config.within), inside
 
-    def _keep(
-        self,
-        config: FilterConfig,
-        mapped: Mapping[str, np.ndarray] | None,
-        score: np.ndarray | None,
-        inside: np.ndarray,
-    ) -> tuple[np.ndarray | None, float]:
-        """Return the mask, if there is to be one, and the radius that it is by, NaN where there is none.
+def _inside(at: _Place, config: FilterConfig) -> tuple[_Place, np.ndarray]:
+    """Return where the network and the map are made, and which examples are on it: all, or what a mask keeps."""
+    if not config.within:
+        return at, np.ones(len(at.data.train_labels), dtype=bool)
+    inside = _mask(at, config.within, f"within which {config.subset} filters")
+    return replace(at, data=at.data.subset(inside, at.networks[config.trained_by].subset), within=config.within), inside
 
-        Where each class has a radius of its own it is their mean.
-        """
-        labels = self.data.train_labels
-        if config.filter in ON_THE_MAP:
-            assert mapped is not None
-            radius = self._radius(config, mapped["train"]) if config.filter == "share" else config.eps
-            fitted, keep = _clusterer(config, radius).fit(mapped["train"], labels[inside]), inside.copy()
-            keep[inside] = fitted.keep_
-            if config.filter in ("dbscan", "share"):
-                return keep, radius
-            return keep, float(np.nanmean(fitted.eps_)) if isinstance(fitted, noise.ClassDBSCAN) else np.nan
-        if config.filter == "none":
-            return None, np.nan
-        if config.filter == FLAGGED:
-            assert score is not None
-            return ~score, np.nan
-        like = self._mask(config.size_of, f"whose size {config.subset} has")
-        if config.filter == "grid":
-            assert mapped is not None
-            return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), np.nan
-        if score is None:
-            return baselines.random_keep(labels, like, random_state=config.seed), np.nan
-        return baselines.keep_lowest(score, like, labels), np.nan
 
-    def _followed_from(self, config: FilterConfig, mapped: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-        """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
-        usual = FilterConfig()
-        plain = replace(config, seed=0, within="", **{name: getattr(usual, name) for name in ("min_samples", *PLACED)})
-        if config.filter not in ON_THE_MAP or config != plain or mapped is None:
-            return {}
-        until = noise.noise_until(mapped["train"], self.data.train_labels, config.min_samples).astype(np.float32)
-        return {"coordinates": _rounded(mapped["train"]), "noise_until": until}
+def _keep(
+    at: _Place, config: FilterConfig, mapped: Arrays | None, evidence: np.ndarray | None, inside: np.ndarray
+) -> tuple[np.ndarray | None, float]:
+    """Return the mask, if there is to be one, and the radius that it is by, NaN where there is none.
 
-    def _radius(self, config: FilterConfig, coordinates: np.ndarray) -> float:
-        """Return the radius at which the share asked for is noise, or for a further round that of the first."""
-        if not config.within:
-            until = noise.noise_until(coordinates, self.data.train_labels, config.min_samples)
-            return noise.share_radius(until, config.share)
-        before = self.runs.get(config.within, self.data.fingerprint)
-        if before is None or "noise_until" not in before:
-            raise ValueError(f"the mask {config.within} tells no radius, by which {config.subset} filters once more")
-        until = before["noise_until"].to_numpy().reshape(-1)
-        return noise.share_radius(until, config.share)
-
-    def _mask(self, key: str, role: str) -> np.ndarray:
-        """Return a mask that is made already, or say what it is needed for."""
-        ds = self.runs.get(key, self.data.fingerprint)
-        if ds is None:
-            raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
-        return ds["keep"].to_numpy().reshape(-1)
-
-    def _score(self, config: FilterConfig) -> tuple[np.ndarray | None, dict[str, float]]:
-        """Return a baseline's score of each example, higher for what goes first, and the seconds of its parts.
-
-        It is None where there is none; of what confident learning flags it is a mask.
-        """
-        if config.filter not in baselines.SCORES:
-            return None, {}
-        evidence, spent = self._evidence(config)
-        begun = time.perf_counter()
-        score = baselines.SCORES[config.filter](evidence, self.data.train_labels)
-        return score, {**spent, "score_seconds": spent.get("score_seconds", 0.0) + time.perf_counter() - begun}
-
-    def _evidence(self, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
-        """Return what a score is computed from, and the seconds that it took."""
-        if config.filter == "neighbours":
-            found = self._components(config)  # distances among them are those that the score takes of features
-            return found["train"], {
-                "feature_seconds": float(found["feature_seconds"]),
-                "score_seconds": float(found["seconds"]),
-            }
-        run = self.networks[config.trained_by]
-        if config.filter == "el2n":
-            runs = [replace(run, seed=run.seed + k) for k in range(config.networks)]
-            said = self._said(runs, "probabilities", checkpoints=(run.epochs,))
-            evidence = np.stack([one["probabilities"][-1] for one in said])
-        elif config.filter == "forgetting":
-            said = self._said([run], "correct", follow=True)
-            evidence = said[0]["correct"]
-        else:  # confident learning and what it flags: by the same probabilities, out of sample
-            name = f"{run.key}-out-of-{config.networks}.npz"
-            said = [self._stored(name, lambda: self._out_of_fold(run, config.networks))]
-            evidence = said[0]["probabilities"]
-        return evidence, {"network_seconds": sum(float(one.get("seconds", np.nan)) for one in said)}
+    Where each class has a radius of its own it is their mean.
+    """
+    labels = at.data.train_labels
+    if config.filter == "none":
+        return None, np.nan
+    if config.filter in ON_THE_MAP:
+        assert mapped is not None
+        radius = _radius(at, config, mapped["train"]) if config.filter == "share" else config.eps
+        fitted, keep = _clusterer(config, radius).fit(mapped["train"], labels[inside]), inside.copy()
+        keep[inside] = fitted.keep_
+        if config.filter in ("dbscan", "share"):
+            return keep, radius
+        return keep, float(np.nanmean(fitted.eps_)) if isinstance(fitted, noise.ClassDBSCAN) else np.nan
+    if config.filter == FLAGGED:
+        assert evidence is not None
+        return ~baselines.label_issues(evidence, labels), np.nan
+    like = _mask(at, config.size_of, f"whose size {config.subset} has")
+    if config.filter == "grid":
+        assert mapped is not None
+        return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), np.nan
+    if config.filter == "random":
+        return baselines.Random(like, random_state=config.seed).fit(labels, labels).keep_, np.nan
+    assert evidence is not None
+    return baselines.BY_SCORE[config.filter](like).fit(evidence, labels).keep_, np.nan
 
 
 def _clusterer(config: FilterConfig, radius: float) -> noise.ClassDBSCAN | noise.ClassHDBSCAN:
@@ -272,5 +231,220 @@ def _clusterer(config: FilterConfig, radius: float) -> noise.ClassDBSCAN | noise
     return noise.ClassDBSCAN("knee" if config.filter == "knee" else radius, config.min_samples, on_empty_class="keep")
 
 
+def _radius(at: _Place, config: FilterConfig, coordinates: np.ndarray) -> float:
+    """Return the radius at which the share asked for is noise, or for a further round that of the first."""
+    if not config.within:
+        until = noise.noise_until(coordinates, at.data.train_labels, config.min_samples)
+        return noise.share_radius(until, config.share)
+    before = at.runs.get(config.within, at.data.fingerprint)
+    if before is None or "noise_until" not in before:
+        raise ValueError(f"the mask {config.within} tells no radius, by which {config.subset} filters once more")
+    return noise.share_radius(before["noise_until"].to_numpy().reshape(-1), config.share)
+
+
+def _mask(at: _Place, key: str, role: str) -> np.ndarray:
+    """Return a mask that is made already, or say what it is needed for."""
+    ds = at.runs.get(key, at.data.fingerprint)
+    if ds is None:
+        raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
+    return ds["keep"].to_numpy().reshape(-1)
+
+
+def _followed_from(at: _Place, config: FilterConfig, mapped: Arrays | None) -> Arrays:
+    """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
+    usual = FilterConfig()
+    plain = replace(config, seed=0, within="", **{name: getattr(usual, name) for name in ("min_samples", *PLACED)})
+    if config.filter not in ON_THE_MAP or config != plain or mapped is None:
+        return {}
+    until = noise.noise_until(mapped["train"], at.data.train_labels, config.min_samples).astype(np.float32)
+    return {"coordinates": _rounded(mapped["train"]), "noise_until": until}
+
+
 def _rounded(coordinates: np.ndarray) -> np.ndarray:
-    return (np.round(coordinates * FINEST) / FINEST).astype(np.float32)
+    return (np.round(coordinates * _FINEST) / _FINEST).astype(np.float32)
+
+
+# What a network says of the examples: their features, and from these the map; or what it predicts
+
+
+def _map(at: _Place, config: FilterConfig) -> Arrays:
+    """Return the map of the training set, with the test set on it where the map alone is asked for.
+
+    That of the first seed has it anyway: it is asked for both ways, and is not to be made twice.
+    """
+    names = ("data", "arch", "weights", "trained_by", "seed", "perplexity", "iterations", *PLACED)
+    plain = FilterConfig(**{name: getattr(config, name) for name in names}, filter="none")
+    first = all(getattr(plain, name) == getattr(FilterConfig(), name) for name in PLACED)
+    needed = ("train", "test") if config.filter == "none" else ("train",)
+
+    def fit() -> Arrays:
+        components = _components(at, config)
+        begun = time.perf_counter()
+        mapping = TSNEMap(
+            perplexity=config.perplexity, n_iter=config.iterations, learning_rate=config.map_rate,
+            start=config.map_start, random_state=config.map_seed, progress=at.progress,
+        )  # fmt: skip
+        made = {"train": mapping.fit_transform(components["train"])}
+        made["feature_seconds"] = components["feature_seconds"]
+        made["peak_bytes"] = components.get("peak_bytes", np.array(0.0))
+        made["seconds"] = time.perf_counter() - begun + components["seconds"]
+        if "test" in needed or (first and not at.within):
+            made["test"] = mapping.transform(components["test"])
+        return made
+
+    return _stored(at, f"map-{plain.key}.npz", fit, needed)
+
+
+def _components(at: _Place, config: FilterConfig) -> Arrays:
+    """Return the principal components of the features of both splits, all that a map needs of a network."""
+
+    def reduce() -> Arrays:
+        network, begun = _network(at, config), time.perf_counter()
+        features = _extract(at, config, network, at.data.train_images)
+        made = {"feature_seconds": np.array(time.perf_counter() - begun)}
+        begun = time.perf_counter()
+        pca = principal_components(features, TSNEMap().n_components)
+        made |= {"train": pca.transform(features).astype(np.float32), "seconds": np.array(time.perf_counter() - begun)}
+        del features  # before there are others: these may be large
+        return {**made, "test": pca.transform(_extract(at, config, network, at.data.test_images)).astype(np.float32)}
+
+    return _stored(at, _components_path(at, config).name, reduce, ("train", "test", "seconds", "feature_seconds"))
+
+
+def _components_path(at: _Place, config: FilterConfig) -> Path:
+    return at.folder / f"components-{config.trained_by or f'{config.weights}-{config.arch}'}.npz"
+
+
+def _extract(at: _Place, config: FilterConfig, network: nn.Module, images: np.ndarray) -> np.ndarray:
+    mean, std = at.data.mean, at.data.std
+    if config.weights == "imagenet":
+        mean, std = extraction.IMAGENET_MEAN, extraction.IMAGENET_STD
+    return extraction.extract(network, config.arch, images, mean, std, device=at.device, progress=at.progress)
+
+
+def _evidence(at: _Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
+    """Return what a baseline's score is computed from, and the seconds that it took."""
+    if config.filter == "neighbours":
+        found = _components(at, config)  # distances among them are those that the score takes of features
+        spent = {"feature_seconds": float(found["feature_seconds"]), "score_seconds": float(found["seconds"])}
+        return found["train"], spent
+    run = at.networks[config.trained_by]
+    if config.filter == "el2n":
+        runs = [replace(run, seed=run.seed + k) for k in range(config.networks)]
+        said = _said(at, runs, "probabilities", checkpoints=(run.epochs,))
+        evidence = np.stack([one["probabilities"][-1] for one in said])
+    elif config.filter == "forgetting":
+        said = _said(at, [run], "correct", follow=True)
+        evidence = said[0]["correct"]
+    else:  # confident learning and what it flags: by the same probabilities, out of sample
+
+        def out_of_fold() -> Arrays:
+            got = observe.out_of_fold(run, at.data, config.networks, **at.watch)
+            return {"probabilities": got.probabilities, "seconds": np.array(got.seconds)}
+
+        said = [_stored(at, f"{run.key}-out-of-{config.networks}.npz", out_of_fold)]
+        evidence = said[0]["probabilities"]
+    return evidence, {"network_seconds": sum(float(one.get("seconds", np.nan)) for one in said)}
+
+
+def _said(at: _Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> list[Arrays]:
+    """Return what each run's network said of the training examples, after training those where that is lacking."""
+    files = {run.key: f"{run.key}-{name}.npz" for run in runs}
+    lacking = [run for run in runs if _found(at, files[run.key]) is None]
+    seen = observe.observe_all(lacking, at.data, **asked, **at.watch) if lacking else []
+    by_key = {got.config.key: {name: getattr(got, name), "seconds": np.array(got.device_seconds)} for got in seen}
+    return [_stored(at, files[run.key], lambda key=run.key: by_key[key]) for run in runs]  # type: ignore[misc]
+
+
+# Networks
+
+
+def _train(at: _Place, configs: Iterable[FilterConfig]) -> None:
+    """Train, several at a time, the networks that maps and masks need and the store lacks, while time is."""
+    needed = dict.fromkeys(
+        config.trained_by
+        for config in configs
+        if config.weights != "imagenet"
+        and config.within == at.within
+        and config.filter in _FROM_FEATURES
+        and not _ready(at, config)
+    )
+    if not needed:
+        return
+    paused = PausedRuns(at.folder / "paused")
+    for got in observe.networks([at.networks[key] for key in needed], at.data, paused=paused, **at.watch):
+        if not got.weights:
+            raise ValueError(f"the run {got.config} diverged; its network cannot make a map")
+        folder = at.folder / got.config.key
+        extraction.save_network(got.network(at.data), folder / "weights.pt")
+        results.save(got.result, folder / "run.nc")  # the last: with it the network is whole
+        paused.drop(got.config.key)
+
+
+def _ready(at: _Place, config: FilterConfig) -> bool:
+    """Return whether the store has what the map or mask needs of its network."""
+    folder = at.folder / config.trained_by
+    known = _components_path(at, config).is_file() or (folder / "weights.pt").is_file()
+    return (folder / "run.nc").is_file() and known
+
+
+def _network(at: _Place, config: FilterConfig) -> nn.Module:
+    if config.weights == "imagenet":
+        return extraction.pretrained(config.arch)
+    weights = _trained(at, config, "weights.pt")
+    return extraction.load_network(config.arch, at.data.num_classes, weights, at.data.channels)
+
+
+def _training(at: _Place, config: FilterConfig) -> tuple[float, float]:
+    """Return test accuracy and seconds of training of the network whose features are used; NaN and 0 without."""
+    if config.weights == "imagenet" or config.filter not in _FROM_FEATURES:
+        return float("nan"), 0.0
+    ds = results.load(_trained(at, config, "run.nc"))
+    return float(ds["test_accuracy"].to_numpy()[0, -1]), results.device_seconds(ds).item()
+
+
+def _trained(at: _Place, config: FilterConfig, file: str) -> Path:
+    """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""
+    path = at.folder / config.trained_by / file
+    if not path.is_file():
+        _train(at, [config])
+    if not path.is_file():
+        raise RunAbandoned
+    return path
+
+
+# Files of the store that are no results
+
+
+def _stored(at: _Place, name: str, work: Callable[[], Arrays], needed: Sequence[str] = ()) -> Arrays:
+    """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read.
+
+    One that is made has ``peak_bytes``, the most of the host's memory that it took, or a stage before it.
+    """
+    if (found := _found(at, name, needed)) is not None:
+        return found
+    made = work()
+    made["peak_bytes"] = np.maximum(at.peak(), made.get("peak_bytes", 0.0))
+    with tempfile.NamedTemporaryFile(dir=at.folder, prefix=f".{name}.", delete=False) as handle:
+        try:
+            np.savez_compressed(handle, **made)  # type: ignore[arg-type]
+            handle.flush()
+            os.fsync(handle.fileno())
+            os.replace(handle.name, at.folder / name)
+        except BaseException:
+            Path(handle.name).unlink(missing_ok=True)
+            raise
+    return made
+
+
+def _found(at: _Place, name: str, needed: Sequence[str] = ()) -> Arrays | None:
+    """Return the arrays of a file if it has those needed; one that does not read back is set aside."""
+    path = at.folder / name
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path) as file:
+            return {one: file[one] for one in file} if all(one in file for one in needed) else None
+    except _DAMAGED as error:
+        at.runs.set_aside(path, f"cannot be read back ({error})", "this stage")
+        return None

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import shutil
-import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dolb import data, results
-from dolb import maps as pipeline
+from dolb import data, maps, recipes, results
 from dolb.filtering import baselines, masks, noise
-from dolb.filtering import features as extraction
 from dolb.filtering.config import FilterConfig
-from dolb.findings import maps
+from dolb.findings import noise as study
 from dolb.training import device
 from dolb.training.config import RunConfig
 
@@ -40,7 +35,7 @@ FLAGS = replace(MASK, filter="flagged", networks=2)
 
 
 def make(configs, store, **more):
-    return pipeline.make(configs, NETWORKS, store=store, device="cpu", progress=False, **more)
+    return maps.make(configs, NETWORKS, store=store, device="cpu", progress=False, **more)
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +53,6 @@ def test_masks_are_one_dataset_that_can_be_published(made, tmp_path):
     assert again["keep"].dims == ("run", "example")
     assert again["label"].dims == ("example",)
     assert list(again["filter"].values) == ["knee", *(one.filter for one in OTHERS)]
-
-
-def test_the_radius_is_the_mean_over_classes_and_unknown_where_there_is_none(made, store, tmp_path):
-    with np.load(next(store.rglob("map-*.npz"))) as file:
-        radii = noise.ClassDBSCAN("knee").fit(file["train"], data.load("digits").train_labels).eps_
-    eps = dict(zip(made["filter"].values, made["eps"].values, strict=True))
-    assert eps.pop("knee") == pytest.approx(radii.mean())
-    assert np.isnan(list(eps.values())).all()
-    more = [PLAIN, replace(MASK, filter="dbscan", eps=3.0)]
-    there = shutil.copytree(store, tmp_path / "store")
-    assert [make([one], there)["eps"].item() for one in more] == pytest.approx([np.nan, 3.0], nan_ok=True)
 
 
 def test_every_other_mask_keeps_as_many_of_each_class_as_the_first(made):
@@ -91,7 +75,7 @@ def test_what_confident_learning_flags_is_a_mask_by_the_same_probabilities_witho
 
 
 def test_the_seconds_of_a_mask_are_those_of_its_parts(made):
-    parts = {name: made[name].values for name in pipeline.PARTS}
+    parts = {name: made[name].values for name in maps.PARTS}
     at = {name: place for place, name in enumerate(made["filter"].values)}
     trains = ["knee", "grid", "neighbours", "el2n", "forgetting", "confident"]
     assert all(parts["network_seconds"][at[name]] > 0 for name in trains)
@@ -116,35 +100,8 @@ def test_the_peak_of_memory_of_a_mask_is_its_own_and_not_of_what_the_process_did
     assert device.host_peak() >= before  # that of the process, which runs record, is not forgotten
 
 
-def test_a_mask_on_a_stored_map_has_the_peak_of_the_maps_making_if_that_is_more(made, store):
-    (path,) = store.glob("networks/*/map-*.npz")
-    with np.load(path) as file:
-        arrays = dict(file)
-    assert arrays["peak_bytes"] > 0
-    np.savez_compressed(path, **arrays | {"peak_bytes": np.array(2.0**50)})
-    mask = make([replace(MASK, filter="dbscan", eps=0.77)], store)
-    np.savez_compressed(path, **arrays)
-    assert mask["peak_memory_bytes"].item() == 2**50
-
-
-def test_where_the_system_tells_no_peak_of_its_own_a_mask_says_so(made, store, monkeypatch):
-    monkeypatch.setattr(pipeline, "fresh_host_peak", lambda: None)
-    mask = make([replace(MASK, filter="random", seed=18, **LIKE)], store)
-    assert mask["peak_memory_bytes"].item() == device.host_peak()
-    saved = results.load(results.save(mask, store / "again" / "noise.nc"))
-    assert saved.attrs["peak_memory"] == "of the process so far, other masks included"
-
-
-def test_a_part_that_is_in_the_store_counts_with_the_time_that_it_once_took(made, store):
-    again = make([replace(MASK, min_samples=7), FLAGS], store)
-    for name in ("network_seconds", "feature_seconds", "map_seconds"):
-        assert again[name].values[0] == made[name].values[0]
-    confident = list(made["filter"].values).index("confident")
-    assert again["network_seconds"].values[1] == made["network_seconds"].values[confident]
-
-
 def test_a_mask_of_before_its_parts_were_timed_is_found_and_they_are_not_known(made, store, tmp_path):
-    old = results.load(store / f"{OTHERS[0].key}.nc").drop_vars(pipeline.PARTS)
+    old = results.load(store / f"{OTHERS[0].key}.nc").drop_vars(maps.PARTS)
     results.RunStore(tmp_path).put(old)
     results.RunStore(tmp_path).put(results.load(store / f"{MASK.key}.nc"))
     both = make([MASK, OTHERS[0]], tmp_path)
@@ -155,9 +112,9 @@ def test_a_mask_of_before_its_parts_were_timed_is_found_and_they_are_not_known(m
 
 def test_masks_are_ready_for_training_by_the_names_that_runs_have(made):
     digits = data.load("digits")
-    named = pipeline.subsets(made)
+    named = maps.subsets(made)
     assert set(named) == {MASK.subset, *(one.subset for one in OTHERS)}
-    kept, of = pipeline.kept(made)
+    kept, of = maps.kept(made)
     assert of == len(digits.train_labels)
     assert len(digits.subset(named[MASK.subset], MASK.subset).train_labels) == kept
 
@@ -194,36 +151,13 @@ def test_another_map_needs_the_components_and_not_the_weights(made, store, tmp_p
     assert not list(moved.rglob("weights.pt"))
 
 
-def test_neighbours_need_the_components_and_without_them_a_network_is_trained_again(made, store, tmp_path):
-    outliers = next(one for one in OTHERS if one.filter == "neighbours")
-    kept = made["keep"].values[1 + OTHERS.index(outliers)]
-    for lacking in (("weights.pt",), ("weights.pt", "components-*")):
-        moved = shutil.copytree(store, tmp_path / str(len(lacking)), ignore=shutil.ignore_patterns(*lacking))
-        (moved / f"{outliers.key}.nc").unlink()
-        assert np.array_equal(make([MASK, outliers], moved)["keep"].values[1], kept)
-        assert bool(list(moved.rglob("weights.pt"))) == ("components-*" in lacking)
-
-
-def test_neighbours_of_components_are_those_of_features(made, store):
-    """The first principal components of features hold the distances that the score takes of features."""
-    digits, outliers = data.load("digits"), next(one for one in OTHERS if one.filter == "neighbours")
-    network = extraction.load_network(
-        outliers.arch, digits.num_classes, next(store.rglob(f"{outliers.trained_by}/weights.pt")), digits.channels
-    )
-    features = extraction.extract(network, outliers.arch, digits.train_images, digits.mean, digits.std, device="cpu")
-    of_features = baselines.neighbour_outliers(features, digits.train_labels)
-    components = np.load(next(store.rglob(f"components-{outliers.trained_by}.npz")))["train"]
-    of_components = baselines.neighbour_outliers(components, digits.train_labels)
-    np.testing.assert_allclose(of_components, of_features, rtol=1e-3, atol=1e-4)
-
-
 def test_a_map_alone_has_training_and_test_set(store):
     digits = data.load("digits")
     ds = make([PLAIN], store)
     assert "keep" not in ds
     assert int(ds["of_test_set"].sum()) == len(digits.test_labels)
     # Points lie among their own class far more often than one time in ten.
-    assert maps.parted(ds)["agreement"].min() > 0.3
+    assert study.parted(ds)["agreement"].min() > 0.3
 
 
 def test_the_map_of_a_mask_serves_for_the_map_alone_and_is_not_made_twice(made, store, tmp_path):
@@ -240,7 +174,7 @@ def test_masks_that_are_made_twice_are_equal(made, tmp_path):
 
 
 def test_with_no_time_nothing_is_made_and_that_is_said(tmp_path):
-    with pytest.raises(TimeoutError, match="the time limit of 1e-09 s ended before any of 1 was made"):
+    with pytest.raises(TimeoutError, match="the time limit of 1e-09 s ended before any of 1 maps and masks"):
         make([MASK], tmp_path, time_limit=1e-9)
 
 
@@ -255,28 +189,10 @@ def test_a_mask_of_the_size_of_one_that_is_not_there_says_which(tmp_path):
         make([OTHERS[0]], tmp_path)
 
 
-def _cut(content):
-    return content[:100]
-
-
-def _squeezed_otherwise(content):
-    """Change a byte of what was squeezed, as a disk may: zlib then says so, before a checksum is compared."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        first = archive.infolist()[0]
-    at = first.header_offset + 30 + len(first.filename) + 20  # the header's own length; numpy adds 20 bytes for size
-    return content[:at] + b"\xff" * 8 + content[at + 8 :]
-
-
-def _of_a_later_zip(content):
-    at = content.index(b"PK\x01\x02") + 6  # the version that the archive's list asks for
-    return content[:at] + b"\xff" + content[at + 1 :]
-
-
-@pytest.mark.parametrize("spoil", [_cut, _squeezed_otherwise, _of_a_later_zip])
-def test_a_damaged_map_is_set_aside_and_made_again(made, store, tmp_path, spoil, capsys):
+def test_a_damaged_map_is_set_aside_and_made_again(made, store, tmp_path, capsys):
     store = shutil.copytree(store, tmp_path / "store")
     path = next(store.rglob("map-*.npz"))
-    damaged = spoil(path.read_bytes())
+    damaged = path.read_bytes()[:100]
     path.write_bytes(damaged)
     ds = make([replace(MASK, filter="dbscan", eps=3.0)], store)
     assert 0 < float(ds["keep"].mean()) < 1
@@ -284,25 +200,9 @@ def test_a_damaged_map_is_set_aside_and_made_again(made, store, tmp_path, spoil,
     assert f"{path.name} cannot be read back" in capsys.readouterr().out
 
 
-def test_a_stage_that_cannot_be_written_leaves_no_file_behind(made, store, tmp_path, monkeypatch):
-    store = shutil.copytree(store, tmp_path / "store")
-    path = next(store.rglob("map-*.npz"))
-    path.unlink()
-    before = set(path.parent.iterdir())
-    monkeypatch.setattr(np, "savez_compressed", _no_space)
-    with pytest.raises(OSError, match="No space"):
-        make([replace(MASK, filter="dbscan", eps=3.0)], store)
-    assert set(path.parent.iterdir()) == before
-
-
-def _no_space(handle, **arrays):
-    handle.write(b"part of it")
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
 def test_maps_of_two_data_sets_are_refused():
     with pytest.raises(ValueError, match=r"of \['cifar10', 'digits'\]; accepted: one data set"):
-        pipeline.make([MASK, replace(MASK, data="cifar10")], NETWORKS)
+        maps.make([MASK, replace(MASK, data="cifar10")], NETWORKS)
 
 
 # -- filter, train again on what is kept, filter again -----------------------------------------------------------------
@@ -319,12 +219,6 @@ def test_a_second_round_removes_more_and_takes_nothing_back(second):
     assert not (both & ~first).any()
 
 
-def test_a_second_round_costs_what_the_first_did_and_more(second):
-    for name in ("network_seconds", "feature_seconds", "map_seconds", "mask_seconds"):
-        first, both = second[name].values
-        assert both > first > 0
-
-
 def test_a_second_round_looks_through_a_network_that_saw_only_what_the_first_kept(second, store):
     first = second["keep"].values[0]
     kept = data.load("digits").subset(first, MASK.subset)
@@ -335,13 +229,6 @@ def test_a_second_round_looks_through_a_network_that_saw_only_what_the_first_kep
     (placed,) = path.parents[1].glob("map-*.npz")
     with np.load(placed) as file:
         assert file["train"].shape == (first.sum(), 2)
-
-
-def test_a_second_round_is_a_mask_of_all_the_data_with_a_name_of_its_own(second, store):
-    digits = data.load("digits")
-    assert np.array_equal(masks.load_keep(store / f"{SECOND.key}.nc", digits), second["keep"].values[1])
-    assert SECOND.subset.startswith("recursive-")
-    assert set(pipeline.subsets(second)) == {MASK.subset, SECOND.subset}
 
 
 def test_a_mask_by_share_removes_that_share_by_the_radius_that_it_records(made, store):
@@ -356,7 +243,7 @@ def test_a_second_round_after_a_share_filters_by_the_radius_of_the_first(made, s
     again = replace(AGAIN, subset=BY_SHARE.subset)
     round_two = replace(BY_SHARE, trained_by=again.key, within=BY_SHARE.key)
     networks = {**NETWORKS, again.key: again}
-    both = pipeline.make([BY_SHARE, round_two], networks, store=store, device="cpu", progress=False)
+    both = maps.make([BY_SHARE, round_two], networks, store=store, device="cpu", progress=False)
     assert both["eps"].values[1] == pytest.approx(both["eps"].values[0], rel=1e-6)
     assert both["keep"].values.sum(axis=1)[1] < both["keep"].values.sum(axis=1)[0]
 
@@ -374,13 +261,16 @@ def test_a_second_round_that_was_stopped_goes_on_with_the_network_that_is_there(
     assert made_before == {path: path.stat().st_mtime_ns for path in (store / "networks").rglob("*") if path.is_file()}
 
 
-def test_a_second_round_is_made_after_the_first(tmp_path):
-    with pytest.raises(ValueError, match=f"the mask {MASK.key}, within which recursive-.* filters, is not made yet"):
-        make([SECOND], tmp_path)
-
-
 def test_a_round_within_another_is_by_a_trained_network_on_the_map():
     with pytest.raises(ValueError, match=r"within is '.*' for filter 'none'"):
         replace(SECOND, filter="none")
     with pytest.raises(ValueError, match="weights 'imagenet'"):
         replace(SECOND, arch="resnet18", weights="imagenet")
+
+
+def test_published_masks_are_those_that_the_recipes_of_today_ask_for():
+    published = set(map(str, results.published("noise")["key"].values))
+    for slug in ("filtered-small-batch", "filtered-large-batch", "default-radius", "loss-landscape"):
+        wanted = [mask for mask in recipes.masks_for(slug) if mask.filter != "random"]
+        assert wanted
+        assert {mask.key for mask in wanted} <= published

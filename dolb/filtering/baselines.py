@@ -7,7 +7,6 @@ mask of any size; and a class with the interface of those in ``noise``, whose ``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -49,14 +48,6 @@ def keep_lowest(scores: np.ndarray, size: int | np.ndarray, labels: np.ndarray |
     keep = np.zeros(n, dtype=bool)
     keep[order] = rank < np.repeat(quota, members)
     return keep
-
-
-def random_keep(
-    labels: np.ndarray, size: int | np.ndarray, *, by_class: bool = True, random_state: int = 0
-) -> np.ndarray:
-    """Return a mask of ``size`` random examples, a number or a mask that keeps as many, class by class if asked."""
-    scores = np.random.default_rng(random_state).random(len(labels))
-    return keep_lowest(scores, size, labels if by_class else None)
 
 
 def el2n(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -205,14 +196,12 @@ class NeighbourOutliers(_ByScore):
         return neighbour_outliers(evidence, labels, self.k, self.n_components)
 
 
-# By the name of the filter: from what a network says of the examples, or their features, and the labels. What is
-# flagged is a mask, and all others are scores.
-SCORES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "el2n": el2n,
-    "forgetting": lambda correct, _labels: forgetting(correct),
-    "confident": confident_learning,
-    "flagged": label_issues,
-    "neighbours": neighbour_outliers,
+# By the name of the filter; `fit` takes what a network says of the examples, or their features.
+BY_SCORE: dict[str, type[_ByScore]] = {
+    "el2n": EL2N,
+    "forgetting": Forgetting,
+    "confident": ConfidentLearning,
+    "neighbours": NeighbourOutliers,
 }
 
 

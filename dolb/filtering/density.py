@@ -1,7 +1,7 @@
 """DBSCAN of points in the plane, and the radius at which each of them stops being noise.
 
 Two points are neighbours if their squared distance is at most the square of eps, both in float64. That one comparison
-decides everywhere: scikit-learn's own search compares roots too, and may differ from a radius found here in its last bit.
+decides everywhere; scikit-learn's own search compares roots too, and may differ from a radius found here by a bit.
 """
 
 from __future__ import annotations
