@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from dolb import claims, recipes
-from dolb.filtering.config import FilterConfig
 from dolb.recipes.filtered import equal_updates
+from dolb.training.config import RunConfig
 
 NETWORKS = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"}
-SMALL, LARGE = "filtered-small-batch", "filtered-large-batch"
+SMALL, LARGE, LANDSCAPE = "filtered-small-batch", "filtered-large-batch", "loss-landscape"
 
 
 @pytest.fixture(scope="module")
 def every_claim():
-    return claims.load()[1]
+    return claims.load()
 
 
 def test_every_network_of_table_one_makes_masks_over_seeds_of_training_and_of_the_map(every_claim):
@@ -190,19 +190,6 @@ def test_an_unknown_set_is_refused():
         recipes.configs(SMALL, "paper", sets=["filtered"])
 
 
-def test_a_filter_that_needs_a_size_is_refused_without_one():
-    with pytest.raises(ValueError, match="size_of is '' for filter 'random'; accepted: the key of a mask"):
-        FilterConfig(filter="random")
-    with pytest.raises(ValueError, match="filter 'dbscann' is not known; accepted: none, dbscan"):
-        FilterConfig(filter="dbscann")
-
-
-def test_a_share_is_for_the_filter_of_that_name():
-    for filter, share in (("share", 0.0), ("share", 1.0), ("dbscan", 0.05)):
-        with pytest.raises(ValueError, match=rf"share is {share} for filter '{filter}'; accepted: above 0 and below 1"):
-            FilterConfig(filter=filter, share=share)
-
-
 def test_a_set_of_ones_own_is_run_beside_the_others_and_like_the_network_filtered_one():
     own = {"mine-0a1b2c3d": np.arange(1437) >= 137}  # keeps 1,300
     for slug in (SMALL, LARGE):
@@ -234,3 +221,74 @@ def test_what_is_published_has_no_set_of_ones_own():
     assert not recipes.of_the_study("mine-0a1b2c3d")
     with pytest.raises(ValueError, match="scale 'published' trains nothing; accepted: demo, paper"):
         recipes.data_of("published")
+
+
+# How the recipes were tuned
+
+
+def test_the_rate_of_extractors_is_among_those_tried_at_their_batch():
+    for scale in ("demo", "paper"):
+        cells = {(run.batch_size, run.lr) for run in recipes.configs("extractor-tuning", scale)}
+        assert set(recipes.tuned_extractor(scale).items()) <= cells
+
+
+def test_the_rates_that_were_taken_are_among_those_tried_and_all_else_is_the_recipes():
+    for scale in ("demo", "paper"):
+        runs = recipes.configs("tuning", scale)
+        assert {run.subset for run in runs} == {"full"}
+        for size, lr in recipes.tuned(scale).items():
+            assert lr in {run.lr for run in runs if run.batch_size == size}
+            assert lr == recipes.rate(scale, size)
+    study = {run.batch_size: run for run in recipes.configs("filtered-large-batch", "paper", sets=["full"], seeds=[0])}
+    ours = next(run for run in recipes.configs("tuning", "paper") if (run.batch_size, run.lr) == (6272, 0.05))
+    assert ours.as_dict() | {"experiment": ""} == study[6272].as_dict() | {"experiment": ""}
+
+
+# Loss landscapes
+
+
+def kind(run):
+    return run.subset.split("-")[0]
+
+
+def test_there_is_a_network_for_every_set_batch_size_and_seed():
+    runs = recipes.configs(LANDSCAPE, "paper")
+    assert {run.batch_size for run in runs} == {256, 6272}
+    seeds = {run.seed for run in runs}
+    assert len(seeds) >= 3
+    cells = {(kind(run), run.batch_size, run.seed) for run in runs}
+    assert cells == {(s, b, k) for s in ("full", "network", "random") for b in (256, 6272) for k in seeds}
+
+
+@pytest.mark.parametrize("scale", ["demo", "paper"])
+def test_training_is_that_of_the_experiments_on_filtering(scale):
+    for run in recipes.configs(LANDSCAPE, scale):
+        slug = "filtered-large-batch" if run.bn_workers > 1 else "filtered-small-batch"
+        asked = {"batch_sizes": [run.batch_size], "seeds": [run.seed], "sets": [kind(run)]}
+        theirs = recipes.configs(slug, scale, **asked)
+        trained = replace(RunConfig.from_dict(run.as_dict()), experiment=slug)
+        assert trained.key in {one.key for one in theirs}
+
+
+def test_large_batches_are_the_work_of_eight_workers_and_small_ones_of_one():
+    assert {(run.batch_size, run.bn_workers) for run in recipes.configs(LANDSCAPE, "paper")} == {(256, 1), (6272, 8)}
+
+
+@pytest.mark.parametrize("scale", ["demo", "paper"])
+def test_networks_of_one_seed_are_judged_over_the_same_sets(scale):
+    runs = recipes.configs(LANDSCAPE, scale)
+    for seed in {run.seed for run in runs}:
+        (judged,) = {run.judged for run in runs if run.seed == seed}
+        masks = recipes.masks(scale, seed)
+        assert judged == ("full", masks["network"].subset, masks["random"].subset)
+
+
+def test_the_masks_that_networks_are_judged_over_are_made_for_full_data_too():
+    runs = recipes.configs(LANDSCAPE, "demo", sets=["full"], seeds=[1])
+    assert {run.subset for run in runs} == {"full"}
+    assert {mask.subset for mask in recipes.masks_of(runs, "demo")} == set(runs[0].judged) - {"full"}
+
+
+def test_a_narrower_grid_is_part_of_the_whole():
+    every = {run.key for run in recipes.configs(LANDSCAPE, "paper")}
+    assert {run.key for run in recipes.configs(LANDSCAPE, "paper", sets=["full"], batch_sizes=[256], seeds=[0])} < every

@@ -1,0 +1,125 @@
+"""Verdicts on training on filtered data, from results made so that the answer is known."""
+
+from __future__ import annotations
+
+import pytest
+from made_runs import joined, made_run
+
+from dolb import claims
+
+DECAYS = (0.005, 0.01, 0.012, 0.0135)
+
+
+def verdict(name, ds):
+    every = claims.load()
+    return claims.judge({name: every[name]}, {every[name].experiment: ds})[name]
+
+
+def large(gain, random=-0.03, spread=lambda size: 0.001, sizes=(2048, 4096, 6272, 10368)):
+    """Make eight seeds at large batches; filtered data gain over full data what a function of the batch says."""
+    parts = []
+    for size in sizes:
+        for seed in range(8):
+            noise = spread(size) * ((seed * 7) % 5 - 2)
+            for name, more in (("full", 0.0), ("network-a-1", gain(size) + noise / 2), (f"random-a-{seed}", random)):
+                accuracy = 0.77 + noise + more
+                parts.append(made_run((accuracy,) * 5, subset=name, batch_size=size, bn_workers=8, seed=seed))
+    return joined(parts)
+
+
+def small(accuracy, seeds=3, decays=DECAYS, sizes=(64, 128, 256)):
+    """Make runs with small batches, whose accuracy is a function of set, batch size and weight decay."""
+    return joined(
+        made_run(
+            (accuracy(name, size, decay) + 0.0005 * ((seed * 7 + len(name)) % 5),) * 5,
+            subset={"full": "full", "filtered": "network-a-1", "random": f"random-a-{seed}"}[name],
+            batch_size=size, weight_decay=decay, seed=seed,
+        )
+        for name in ("full", "filtered", "random")
+        for size in sizes
+        for decay in decays
+        for seed in range(seeds)
+    )  # fmt: skip
+
+
+def test_the_papers_gain_above_6000_and_none_below_replicates_its_findings():
+    ds = large(lambda size: 0.023 if size > 6000 else 0.0)
+    for name in ("G11", "G12", "G13", "G14"):
+        assert verdict(name, ds).outcome == "replicated", name
+    (found,) = verdict("G12", ds).estimates
+    assert (found.value, found.n) == (pytest.approx(2.3, abs=0.05), 8)
+
+
+def test_a_clear_gain_far_below_the_papers_is_smaller_than_claimed():
+    assert verdict("G11", large(lambda size: 0.004)).outcome == "smaller than claimed"
+
+
+def test_no_gain_above_6000_and_a_loss_below_replicate_neither():
+    ds = large(lambda size: 0.0 if size > 6000 else -0.02)
+    assert verdict("G11", ds).outcome == "not replicated"
+    assert verdict("G13", ds).outcome == "not replicated"
+
+
+def test_without_the_ends_of_a_range_a_claim_about_it_is_not_yet_measured():
+    assert verdict("G11", large(lambda size: 0.02, sizes=(2048, 6272))).outcome == "not yet measured"
+    assert verdict("G12", large(lambda size: 0.02, sizes=(2048, 4096))).outcome == "not yet measured"
+
+
+def test_runs_at_equal_updates_do_not_count():
+    ds = large(lambda size: 0.0)
+    stretched = [
+        made_run((0.9,) * 6, subset="network-a-1", batch_size=6272, bn_workers=8, seed=seed) for seed in range(8)
+    ]
+    assert verdict("G12", joined([*[ds.isel(run=[k]) for k in range(ds.sizes["run"])], *stretched])).estimates == (
+        verdict("G12", ds).estimates
+    )
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(3.0, "replicated"), (1.0, "inconclusive"), (0.4, "not replicated")])
+def test_whether_seeds_vary_more_is_the_ratio_of_their_deviations(factor, outcome):
+    found = verdict("G15", large(lambda size: 0.0, spread=lambda size: 0.002 * (factor if size >= 6272 else 1)))
+    assert found.outcome == outcome
+    assert found.estimates[0].value == pytest.approx(factor, rel=1e-4)
+    assert verdict("G15", large(lambda size: 0.0, sizes=(6272, 10368))).outcome == "not yet measured"
+
+
+GAINS = {"filtered": 0.006, "full": 0.0, "random": -0.018}
+
+
+def test_the_papers_gains_with_small_batches_replicate_its_findings():
+    ds = small(lambda name, size, decay: 0.8 + GAINS[name] + (0.014 if size == 256 else 0.0))
+    for name in ("G7", "G8", "G9", "G10"):
+        assert verdict(name, ds).outcome == "replicated", name
+
+
+def test_sets_that_do_not_differ_replicate_no_gain_over_random_data():
+    ds = small(lambda name, size, decay: 0.8)
+    for name in ("G7", "G8", "G9", "G10"):
+        assert verdict(name, ds).outcome == "not replicated", name
+
+
+def test_best_cells_are_compared_by_g7_and_small_weight_decays_by_g9():
+    """Filtered data gain at the smallest decay alone, and full data do best at the largest."""
+
+    def accuracy(name, size, decay):
+        return 0.85 if name == "full" and decay == 0.0135 else 0.8 + (0.02 if name == "filtered" else 0.0)
+
+    ds = small(accuracy)
+    assert verdict("G7", ds).estimates[0].value == pytest.approx(-3, abs=0.1)
+    assert verdict("G9", ds).estimates[0].value == pytest.approx(2, abs=0.1)
+
+
+def test_other_weight_decays_than_the_papers_and_more_seeds_of_one_set_decide_nothing():
+    ds = small(lambda name, size, decay: 0.8 + GAINS[name])
+    wider = small(lambda name, size, decay: 0.9 if name == "full" else 0.5, decays=(0.02,), seeds=5)
+    more = small(lambda name, size, decay: 0.99, seeds=5)
+    more = more.isel(run=((more["subset"] == "full") & (more["seed"] >= 3)).to_numpy().nonzero()[0])
+    parts = [part.isel(run=[k]) for part in (ds, wider, more) for k in range(part.sizes["run"])]
+    for name in ("G7", "G8", "G9", "G10"):
+        assert verdict(name, joined(parts)).estimates == verdict(name, ds).estimates, name
+
+
+def test_a_batch_size_that_lacks_leaves_a_claim_about_all_of_them_open():
+    ds = small(lambda name, size, decay: 0.8 + GAINS[name], sizes=(128, 256))
+    for name in ("G7", "G8", "G9", "G10"):
+        assert verdict(name, ds).outcome == "not yet measured", name

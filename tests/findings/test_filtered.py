@@ -1,0 +1,176 @@
+"""What follows from runs on filtered data: comparisons at equal epochs and updates, and differences seed by seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import joined, made_run
+from scipy import stats
+
+from dolb import recipes, results
+from dolb.findings import filtered as study
+
+EXAMPLES, KEPT = 1000, 800
+
+
+def run(name, accuracy, *, batch_size=100, seed=0, epochs=8, fingerprint="", **changes):
+    """Make a run on one set; full data have 1,000 examples, others 800."""
+    made = made_run((accuracy,) * epochs, subset=name, batch_size=batch_size, seed=seed, **changes)
+    made["training_examples"] = ("run", [EXAMPLES if name == "full" else KEPT])
+    made["data_fingerprint"] = ("run", [fingerprint or name])
+    return made
+
+
+@pytest.fixture(scope="module")
+def ds():
+    parts = []
+    for seed, (full, network, random, stretched) in enumerate(
+        [(0.80, 0.82, 0.79, 0.84), (0.82, 0.83, 0.80, 0.86), (0.81, 0.84, 0.78, 0.85)]
+    ):
+        parts += [
+            run("full", full, seed=seed),
+            run("network-a-1", network, seed=seed),
+            run("network-a-1", stretched, seed=seed, epochs=10),
+            run(f"random-a-{seed}", random, seed=seed),
+        ]
+    return joined(parts)
+
+
+def test_a_set_is_named_by_the_first_word_of_its_subset_and_the_networks_is_filtered(ds):
+    assert set(study.runs(ds)["set"]) == {"full", "filtered", "random"}
+
+
+def test_equal_epochs_and_equal_updates_are_of_different_runs(ds):
+    # Full data make 8 x 10 updates; 800 examples make 8 an epoch, and so 80 in ten epochs.
+    epochs, updates = study.runs(ds), study.runs(ds, "updates")
+    assert set(epochs.loc[epochs["set"] == "filtered", "updates"]) == {64}
+    assert set(updates.loc[updates["set"] == "filtered", "updates"]) == {80}
+    assert "random" not in set(updates["set"])  # not run with as many
+    with pytest.raises(ValueError, match="equal is 'images'; accepted: epochs, updates"):
+        study.runs(ds, "images")
+
+
+def test_differences_are_between_runs_of_one_seed_in_points(ds):
+    found = study.difference(study.runs(ds), "filtered", "full")
+    by_seed = np.array([2.0, 1.0, 3.0])
+    low, high = stats.ttest_1samp(by_seed, 0).confidence_interval(0.95)
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((by_seed.mean(), low, high, 3), abs=1e-4)
+
+
+def test_one_seed_in_common_makes_no_difference():
+    ds = results.merge([run("full", 0.8), run("full", 0.9, seed=1), run("network-a-1", 0.85)])
+    assert study.difference(study.runs(ds), "filtered", "full") is None
+    assert study.difference(study.runs(ds), "filtered", "random") is None
+    assert study.gains(ds).empty
+
+
+def test_seeds_are_compared_over_the_same_cells(ds):
+    """Three seeds gain 2, 1 and 3 points at batch 100; at 50, where the gain is ten, seeds 0 and 1 alone were run."""
+    more = [
+        run(name, 0.8 + 0.1 * (name != "full"), batch_size=50, seed=seed)
+        for seed in range(2)
+        for name in ("full", "network-a-1")
+    ]
+    frame = study.runs(results.merge([ds, *more]))
+    found = study.difference(frame, "filtered", "full")
+    assert (found.value, found.n) == (pytest.approx((6 + 5.5) / 2), 2)  # of the two that have both
+    one = frame[(frame["batch_size"] == 100) | (frame["seed"] == 0)]
+    found = study.difference(one, "filtered", "full")
+    assert (found.value, found.n) == (pytest.approx(2), 3)  # over the batch that all have
+
+
+def test_a_weight_decay_and_seeds_that_one_set_has_alone_change_no_difference(ds):
+    more = [run("full", 0.5, weight_decay=0.02, seed=seed) for seed in range(3)] + [run("full", 0.5, seed=3)]
+    before, after = (study.gains(one) for one in (ds, results.merge([ds, *more])))
+    pd.testing.assert_frame_equal(before, after)
+
+
+def test_the_best_weight_decay_is_chosen_for_each_set():
+    accuracies = {("full", 0.01): 0.7, ("full", 0.005): 0.8, ("network-a-1", 0.01): 0.9, ("network-a-1", 0.005): 0.6}
+    ds = joined(
+        run(name, accuracy + seed / 100, weight_decay=decay, seed=seed)
+        for (name, decay), accuracy in accuracies.items()
+        for seed in range(2)
+    )
+    best = study.best(study.cells(ds).query("equal == 'epochs'")).set_index("set")
+    assert best["weight_decay"].to_dict() == {"full": 0.005, "filtered": 0.01}
+    found = study.difference(study.at_best_decay(study.runs(ds)), "filtered", "full")
+    assert (found.value, found.n) == (pytest.approx(10), 2)
+
+
+def test_one_name_for_two_masks_is_refused():
+    parts = [run("full", 0.8), run("network-a-1", 0.8)]
+    with pytest.raises(ValueError, match="runs of network-a-1 were trained on different examples under one name"):
+        study.runs(results.merge([*parts, run("network-a-1", 0.8, seed=1, fingerprint="other")]))
+    with pytest.raises(ValueError, match="one set has runs by several masks: network-a-1, network-a-2"):
+        study.runs(results.merge([*parts, run("network-a-2", 0.8)]))
+
+
+def test_runs_are_narrowed_by_set(ds):
+    assert set(study.runs(study.narrow(ds, ["network", "random"]))["set"]) == {"filtered", "random"}
+    with pytest.raises(ValueError, match=r"no published run has a set of \['grid'\]"):
+        study.narrow(ds, ["grid"])
+
+
+def test_the_sizes_below_the_border_are_compared_apart_from_those_above(ds):
+    pairs = [(name, seed) for seed in range(3) for name in ("full", "network-a-1")]
+    small = [run(name, 0.9 - 0.01 * (name != "full") - 0.001 * seed, batch_size=50, seed=seed) for name, seed in pairs]
+    table = study.together(results.merge([ds, *small]), border=100)
+    by_side = table.query("equal == 'epochs' and one == 'filtered' and other == 'full'").set_index("large")["points"]
+    assert by_side.to_dict() == {False: pytest.approx(-1, abs=1e-4), True: pytest.approx(2, abs=1e-4)}
+    shown = study.sides(table, 100)
+    assert shown.loc["filtered less full", "batch 100 and above, equal epochs"] == "+2.00 (-0.48 to +4.48)"
+    assert study.sides(table[:0], 100).empty
+
+
+def test_a_baseline_and_a_set_of_ones_own_are_compared_with_the_filter_and_with_random_and_full_data(ds):
+    others = [run(f"{name}-a-1", 0.85 + 0.001 * seed, seed=seed) for seed in range(3) for name in ("mine", "confident")]
+    table = study.together(results.merge([ds, *others]), border=100).query("equal == 'epochs'")
+    pairs = list(zip(table["one"], table["other"], strict=True))
+    assert pairs[:3] == [("filtered", "full"), ("filtered", "random"), ("random", "full")]
+    assert pairs[3:6] == [("filtered", "confident"), ("confident", "random"), ("confident", "full")]
+    assert pairs[6:] == [("filtered", "mine"), ("mine", "random"), ("mine", "full")]
+
+
+def test_ways_to_choose_stand_in_the_order_of_what_they_reach(ds):
+    table = study.ways_to_choose(ds).set_index("training set")
+    assert list(table.index) == ["filtered", "full", "random"]
+    assert table.loc["filtered", "less random, points"].startswith("+4.00 (")  # 3, 3 and 6 points
+    assert table.loc["random", "less random, points"] == ""
+    assert table["images"].to_dict() == {"filtered": "800", "full": "1,000", "random": "800"}
+
+
+def test_reported_values_are_shown_where_there_is_a_cell(ds):
+    said = [
+        {"set": name, "batch_size": size, "accuracy": value, "what": "Fig. 7"}
+        for name, value in (("full", 0.8), ("network", 0.823))
+        for size in (100, 200)
+    ]
+    shown = study.reported_cells(said, study.cells(ds))
+    assert sorted(zip(shown["set"], shown["batch_size"], strict=True)) == [("filtered", 100), ("full", 100)]
+    gain = study.reported_gains(shown).iloc[0]
+    assert (gain["other"], gain["batch_size"], gain["points"]) == ("full", 100, pytest.approx(2.3))
+    assert study.reported_cells(said, study.cells(ds), "Fig. 6").empty
+    assert study.reported_gains(shown[:0]).empty
+
+
+def test_a_run_that_two_experiments_have_counts_once_in_what_a_rate_gives(ds):
+    again = joined([run("full", 0.80, seed=0), run("full", 0.6, seed=0, lr=0.4)])
+    cells = study.by_rate(ds, again).set_index(["set", "lr"])
+    usual = float(ds["lr"].to_numpy()[0])
+    assert (cells.loc[("full", usual), "n"], cells.loc[("full", 0.4), "n"]) == (3, 1)
+    assert cells.loc[("full", 0.4), "accuracy"] == pytest.approx(0.6)
+
+
+def test_a_last_batch_of_one_example_is_no_update_of_its_own():
+    frame = study.runs(results.merge([run("full", 0.8, batch_size=999), run("network-a-1", 0.8, batch_size=999)]))
+    assert frame.set_index("set").loc["full", "updates"] == 8  # 1000 examples: one batch of 1000 in each of 8 epochs
+
+
+def test_the_recipe_for_large_batches_takes_the_best_baseline_of_the_published_runs_with_small_ones():
+    large = recipes.configs("filtered-large-batch", "paper")
+    (decay,), sets = {one.weight_decay for one in large}, {one.subset.split("-")[0] for one in large}
+    frame = study.runs(study.narrow(results.published("filtered-small-batch"), weight_decay=[decay], batch_size=[256]))
+    means = frame[frame["set"].isin(study.OTHER_WAYS)].groupby("set")["accuracy"].mean()
+    assert means.idxmax() in sets
