@@ -1,0 +1,204 @@
+"""What is published has run, whole and in order; what has not leaves the previous book as it was."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import altair as alt
+import nbformat
+import pytest
+from nbformat.v4 import new_notebook
+from planting import write_book, write_notebook
+
+from dolb.publishing import BookError, GateError, ParameterError, build_book, build_pages, stage
+
+CHART = """
+from pathlib import Path
+import altair as alt
+import pandas as pd
+from dolb.publishing import panels
+Path("01-planted-files").mkdir(exist_ok=True)
+Path("01-planted-files/beside.txt").write_text("beside the page")
+data = pd.DataFrame({"x": [1, 2], "y": [3, 4]})
+panels.show(alt.Chart(data).mark_point().encode(x="x", y="y"), "Two points, rising.")
+""".strip()
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory, repo_root: Path) -> Path:
+    """A planted book, built once; tests read it and do not change it."""
+    root = write_book(tmp_path_factory.mktemp("book"), repo_root)
+    path, cells = root / "notebooks" / "01-planted.ipynb", [CHART, 'panels.numbers(answer="42.0")']
+    write_notebook(path, *cells, text="The answer is {glue:text}`answer`.")
+    build_book(root)
+    return root
+
+
+@pytest.fixture
+def book_with_pages(tmp_path: Path, repo_root: Path) -> Path:
+    """A planted book without a notebook, whose earlier pages must outlive a refused build."""
+    root = write_book(tmp_path, repo_root)
+    (root / "_build" / "html").mkdir(parents=True)
+    (root / "_build" / "html" / "index.html").write_text("the previous pages")
+    return root
+
+
+def pages(root: Path) -> dict[str, str]:
+    folder = root / "_build" / "html"
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.html")}
+
+
+def test_a_number_for_the_text_stands_in_the_prose(book):
+    text = re.sub("<[^>]+>", "", pages(book)["notebooks/01-planted.html"])
+    assert "The answer is 42.0." in text
+
+
+def test_index_leads_to_the_first_page(book):
+    assert "book/intro.html" in (book / "_build/html/index.html").read_text()
+
+
+def test_chart_pages_load_the_bundle_from_disk_and_others_do_not_load_it(book):
+    chart_page = (book / "_build/html/notebooks/01-planted.html").read_text()
+    assert 'src="../_static/vega-bundle.js' in chart_page
+    assert "vega-bundle" not in (book / "_build/html/book/intro.html").read_text()
+    bundle = (book / "_build/html/_static/vega-bundle.js").read_text()
+    versions = json.loads(re.search(r"window\.VEGA_DEBUG=(\{.*?\});", bundle)[1])
+    assert versions["vegalite_version"] == alt.VEGALITE_VERSION
+
+
+def test_no_page_loads_anything_from_another_host(book):
+    for name, page in pages(book).items():
+        assert not re.search(r'<(script|img|iframe)[^>]+src="(https?:)?//', page), name
+        assert not re.search(r'<link[^>]+rel="(stylesheet|preload)"[^>]+href="(https?:)?//', page), name
+
+
+def test_set_up_does_not_show(book):
+    assert "data_dir = None" not in re.sub("<[^>]+>", "", pages(book)["notebooks/01-planted.html"])
+
+
+def test_published_notebook_does_not_name_folders_of_this_machine(book):
+    notebook = (book / "_build/html/_sources/notebooks/01-planted.ipynb").read_text()
+    assert str(book) not in notebook
+
+
+def test_what_a_notebook_writes_into_its_folder_is_published_beside_its_page(book):
+    assert (book / "_build/html/notebooks/01-planted-files/beside.txt").read_text() == "beside the page"
+
+
+def test_plain_jupyter_book_build_works_on_notebooks_without_outputs(book, vega, tmp_path):
+    root = tmp_path / "plain"
+    shutil.copytree(book, root, ignore=shutil.ignore_patterns("_build"))
+    shutil.copytree(vega, root / "_build" / "vega")
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(root), "-q"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert "planted" in pages(root)["notebooks/01-planted.html"]
+
+
+def test_at_another_scale_the_book_says_what_its_sentences_are_about(book, tmp_path, vega):
+    staging = tmp_path / "staging"
+    shutil.copytree(vega, staging / "_build" / "vega")
+    stage(book, staging, "demo")
+    build_pages(staging, tmp_path / "html")
+    page = (tmp_path / "html" / "notebooks" / "01-planted.html").read_text()
+    assert "The sentences are about the published runs." in page
+    assert "Parameters" not in re.sub("<[^>]+>", "", page)  # papermill's cell is set-up too
+
+
+def test_number_that_no_notebook_gave_fails_the_build(book_with_pages, vega):
+    shutil.copytree(vega, book_with_pages / "_build" / "staging" / "_build" / "vega")
+    write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb", "1 + 1", text="{glue:text}`gone`")
+    with pytest.raises(BookError, match="No key 'gone' found in glue data"):
+        build_book(book_with_pages)
+    assert pages(book_with_pages) == {"index.html": "the previous pages"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("1 / 0", r"01-planted\.ipynb.*`1 / 0`.*ZeroDivisionError"),
+        ("import os; os._exit(1)", r"01-planted\.ipynb: DeadKernelError at cell \d \(`import os; os._exit\(1\)`\)"),
+        ("raise SystemExit(0)", r"01-planted\.ipynb.*SystemExit"),
+    ],
+    ids=["exception", "exit", "SystemExit"],
+)
+def test_refused_notebook_is_named_and_the_previous_pages_stay(book_with_pages, cell, said):
+    write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb", "1 + 1", cell)
+    with pytest.raises(GateError, match=said):
+        build_book(book_with_pages)
+    assert pages(book_with_pages) == {"index.html": "the previous pages"}
+
+
+def test_every_refused_notebook_is_named_and_one_that_the_contents_do_not_list_is_not_run(book_with_pages):
+    for name in ("01-planted", "02-planted", "03-planted", "04-waits"):
+        write_notebook(book_with_pages / "notebooks" / f"{name}.ipynb", "1 / 0" if name != "02-planted" else "1")
+    with open(book_with_pages / "_toc.yml", "a", encoding="utf-8") as contents:
+        contents.write("  - file: notebooks/02-planted\n  - file: notebooks/03-planted\n")
+    with pytest.raises(GateError, match="2 of 3 notebooks") as raised:
+        build_book(book_with_pages)
+    assert [f"0{k}" in str(raised.value) for k in (1, 2, 3, 4)] == [True, False, True, False]
+
+
+def test_unknown_notebook_to_stage_is_refused(book_with_pages):
+    write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
+    with pytest.raises(ValueError, match=r"no notebook \['01-plant'\]; accepted are: 01-planted"):
+        stage(book_with_pages, book_with_pages / "_build" / "staging", only=["01-plant"])
+
+
+def test_every_notebook_is_checked_before_the_first_one_runs(book_with_pages):
+    write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
+    nbformat.write(new_notebook(), book_with_pages / "notebooks" / "02-none.ipynb")
+    with open(book_with_pages / "_toc.yml", "a", encoding="utf-8") as contents:
+        contents.write("  - file: notebooks/02-none\n")
+    with pytest.raises(ParameterError, match=r"02-none\.ipynb: 0 cells are tagged 'parameters'"):
+        build_book(book_with_pages)
+    assert not (book_with_pages / "_build" / "staging").exists()
+
+
+# --- reuse --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(tmp_path: Path, repo_root: Path):
+    """Stage a book of one notebook, and return how often it has run by then and what was said."""
+    root, ran = write_book(tmp_path / "book", repo_root), tmp_path / "ran"
+    count = f'with open({str(ran)!r}, "a") as file:\n    file.write("1")'
+    beside = 'from pathlib import Path\nPath("01-planted-files").mkdir()\nPath("01-planted-files/beside.txt").touch()'
+    write_notebook(root / "notebooks" / "01-planted.ipynb", count, beside)
+    (root / "results").mkdir()
+    (root / "results" / "a.nc").write_text("a result")
+
+    def staged(scale: str = "published") -> tuple[int, list[str]]:
+        said: list[str] = []
+        (notebook,) = stage(root, tmp_path / "staging", scale, say=said.append)
+        assert (notebook.parent / "01-planted-files" / "beside.txt").exists()
+        return len(ran.read_text()), said
+
+    return root, staged
+
+
+def test_a_notebook_whose_inputs_are_the_same_is_reused_and_that_is_said(counted):
+    _, staged = counted
+    assert staged() == (1, [])
+    runs, said = staged()
+    assert runs == 1
+    assert "reused 1 of 1" in said[0]
+    assert "01-planted" in said[0]
+    assert [staged("demo")[0] for _ in range(2)] == [2, 3]  # there it is to measure
+
+
+def test_a_notebook_whose_inputs_changed_runs_again(counted):
+    root, staged = counted
+    staged()
+    changes = {
+        "notebooks/01-planted.ipynb": ("lr = 0.1", "lr = 0.2"),
+        "results/a.nc": ("a result", "another"),
+        "_build/executed/01-planted.ipynb": ("lr = 0.2", "lr = 0.3"),
+    }
+    for runs, (name, change) in enumerate(changes.items(), start=2):
+        text = (root / name).read_text()
+        (root / name).write_text(text.replace(*change))
+        assert (root / name).read_text() != text
+        assert staged() == (runs, [])

@@ -1,0 +1,131 @@
+"""What notebooks put on a page: charts that read in both themes, tables, verdicts, and what was run."""
+
+import base64
+import json
+import re
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import made_run
+
+from dolb import claims, results
+from dolb.publishing import panels
+
+
+def spec_of(markup: str) -> dict:
+    return json.loads(re.search(r"\}\)\((\{.*\}), (\{.*\})\);", markup)[1])
+
+
+@pytest.fixture
+def chart():
+    data = pd.DataFrame({"x": [1], "name": ["</script><b>"]})
+    return alt.Chart(data).mark_text(fontSize=7, color="black").encode(x="x", color="name", text="name")
+
+
+def test_a_chart_carries_its_alternative_text_its_caption_and_its_own_id(chart):
+    first, second = (panels.show(chart, 'Rises "fast" & <falls>.', "It rises & falls.").data for _ in range(2))
+    assert 'role="img" aria-label="Rises &quot;fast&quot; &amp; &lt;falls&gt;."' in first
+    assert "<figcaption>It rises &amp; falls.</figcaption>" in first
+    assert first.count("</script>") == 1
+    ids = [re.search(r'<div id="([^"]+)"', markup)[1] for markup in (first, second)]
+    assert ids[0] != ids[1]
+
+
+def test_a_chart_has_no_ground_of_its_own_and_no_small_letters(chart):
+    spec = spec_of(panels.show(chart.configure_axis(labelFontSize=8), "Alternative text.").data)
+    assert spec["background"] is None
+    assert spec["mark"]["fontSize"] == spec["config"]["axis"]["labelFontSize"] == panels.LEAST_FONT_SIZE
+    assert spec["mark"]["color"] == spec["config"]["axis"]["labelColor"] == "currentColor"
+
+
+def test_the_ends_of_a_scale_between_colours_and_the_data_stay_as_they_are():
+    data = pd.DataFrame({"x": [1.0], "y": ["black"]})
+    shade = alt.Color("x:Q").scale(range=["black", "white"])
+    spec = spec_of(panels.show(alt.Chart(data).mark_point().encode(color=shade), "Alternative text.").data)
+    assert spec["encoding"]["color"]["scale"]["range"] == ["black", "white"]
+    assert next(iter(spec["datasets"].values()))[0]["y"] == "black"
+
+
+def test_a_chart_of_many_points_is_drawn_on_a_canvas_which_knows_no_theme():
+    data = pd.DataFrame({"x": np.arange(panels.CANVAS_ROWS + 1)})
+    markup = panels.show(alt.Chart(data).mark_point().encode(x="x"), "Alternative text.").data
+    assert '"renderer": "canvas"' in markup
+    assert "currentColor" not in markup
+
+
+def test_a_table_has_its_long_cells_whole_and_its_caption():
+    said = "a text of more characters than pandas shows by default, which are fifty and no more"
+    shown = panels.table(pd.DataFrame({"ours": [said]}, index=["a part"]), "What & why")
+    assert said in shown.data
+    assert "<caption>What &amp; why</caption>" in shown.data
+    assert said in repr(shown)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.234, "points", "+1.23"),
+        (-1.234, "points", "−1.23"),
+        (-0.001, "points", "0.00"),
+        (1.2, "ratio", "1.20×"),
+        (-0.25, "share", "−25%"),
+        (float("inf"), "ratio", "∞"),
+    ],
+)
+def test_an_effect_is_written_in_its_unit(value, unit, text):
+    assert panels.written(value, unit) == text
+
+
+def test_a_chip_leads_to_the_claims_row():
+    shown = panels.chips(claims.judge({"G11": claims.load()["G11"]}, {}))
+    assert 'href="../book/verdicts.html#G11"' in shown.data
+    assert "not yet measured" in shown.data
+
+
+def test_a_page_has_few_numbers_in_its_text():
+    with pytest.raises(ValueError, match="6 numbers for the text; accepted: 5"):
+        panels.numbers(**{f"n{k}": "1" for k in range(6)})
+
+
+@pytest.fixture
+def runs():
+    commits = ["a" * 40, "b" * 40 + "+changes"]
+    made = [made_run((0.5,) * 5, seed=seed, data="cifar10") for seed in range(2)]
+    return results.merge([ds.assign(commit=("run", [commit])) for ds, commit in zip(made, commits, strict=True)])
+
+
+def test_the_panel_says_what_was_run_and_gives_the_commands_and_the_data(runs):
+    frame = pd.DataFrame({"a": ["é"], "b": [1]})
+    panel = panels.what_was_run(runs, "batch-size", "01-batch-size", "published", {"cells": frame}, "<16> cores").data
+    commands = re.findall("<code>(.*?)</code>", panel)
+    assert commands[0].startswith("dolb sweep batch-size --scale paper")
+    assert commands[1] == "papermill notebooks/01-batch-size.ipynb out.ipynb -p scale published"
+    assert "device minutes, &lt;16&gt; cores" in panel
+    assert base64.b64decode(re.search(r"base64,([^\"]+)", panel)[1]).decode() == "a,b\né,1\n"
+
+
+def test_the_panel_has_one_short_commit_and_says_which_runs_no_commit_can_give_again(runs):
+    panel = panels.what_was_run(runs, "batch-size", "01-batch-size", "published", {}).data
+    assert "<summary>1 more</summary>" in panel
+    assert "a" * 13 not in panel
+    assert "1 of the runs: their code had changes" in panel
+
+
+def test_the_newest_commit_is_first_and_unknown_ones_last(repo_root):
+    import subprocess
+
+    git = ["git", "-C", str(repo_root), "log", "-3", "--format=%H"]
+    listed = subprocess.run(git, capture_output=True, text=True, check=False).stdout.split()
+    if len(listed) < 3:
+        pytest.skip("no history here")
+    assert panels.newest_first(["0" * 40, listed[2], listed[0] + "+changes"])[0] == listed[0] + "+changes"
+    assert panels.newest_first(["0" * 40, listed[2], listed[0]])[-1] == "0" * 40
+
+
+def test_a_file_can_be_saved_from_the_page_itself():
+    page = panels.downloads({"a.json": "{}"}, "Traces <here>:").data
+    assert 'download="a.json"' in page
+    assert base64.b64encode(b"{}").decode() in page
+    assert "&lt;here&gt;" in page
