@@ -44,7 +44,9 @@ def _suddenness(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate 
     falls = study.falls(study.judged_runs(found[SLUG]))
     falls = falls[falls["arch"].isin([*claim.setting["shallow"], *claim.setting["deep"]])]
     falls = falls[falls.groupby("lr")["arch"].transform("nunique") == falls["arch"].nunique()]
-    deep, shallow = (falls.loc[falls["arch"].isin(claim.setting[kind]), "suddenness"] for kind in ("deep", "shallow"))
+    deep, shallow = (
+        falls.loc[falls["arch"].isin(claim.setting[kind]), "suddenness"].to_numpy() for kind in ("deep", "shallow")
+    )
     return [welch(deep, shallow) if min(len(deep), len(shallow)) > 1 else None]
 
 

@@ -259,7 +259,10 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     ).properties(width="container", height=290, title=title)
 
 
-_FASTEST_FIRST = [alt.SortField("seconds"), alt.SortField("accuracy", order="descending")]
+_FASTEST_FIRST: list[alt.SortField | dict[str, str]] = [
+    alt.SortField("seconds"),
+    alt.SortField("accuracy", order="descending"),
+]
 
 
 def _stated(cells: alt.Chart) -> alt.Chart:

@@ -249,7 +249,8 @@ def separated(ds: xr.Dataset) -> pd.DataFrame:
     # Other batches in shares are not compared: runs of theirs that diverged say nothing of the spread between seeds.
     same = same[(same["bn_workers"] == 1) | (same["batch_size"] == one["batch_size"])]
     cells, draws = bootstrapped(same, ["batch_size", "bn_workers"])
-    place = {(row.batch_size, row.bn_workers): row.Index for row in cells.itertuples()}
+    pairs = zip(cells["batch_size"].tolist(), cells["bn_workers"].tolist(), strict=True)
+    place = {pair: position for position, pair in enumerate(pairs)}
     size, rows = int(one["batch_size"]), []
     for small in sorted(small for small, workers in place if workers == 1 and small < size and size % small == 0):
         compared = [(small, 1), (size, size // small), (size, 1)]

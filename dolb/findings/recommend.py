@@ -18,7 +18,7 @@ def speeds(benchmarks: xr.Dataset, device: str, program: str) -> pd.DataFrame:
     rows = pd.DataFrame({name: benchmarks[name].to_numpy() for name in ("device", "program", "runs_at_once", *SIZE)})
     rows["images_per_second"] = benchmarks["images_per_second"].to_numpy()
     alone = (rows["device"] == device) & rows["program"].str.startswith(program) & (rows["runs_at_once"] == 1)
-    return rows[alone].groupby(SIZE, as_index=False)["images_per_second"].median()
+    return rows[alone].groupby(SIZE)["images_per_second"].median().reset_index()
 
 
 def priced(cells: pd.DataFrame, runs: pd.DataFrame, known: pd.DataFrame, evaluated: int) -> pd.DataFrame:
@@ -32,8 +32,8 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame, known: pd.DataFrame, evaluat
     prices = runs.assign(seconds=_whole(runs)).groupby(SIZE, as_index=False).agg(
         {"seconds": "median", "epochs": "median", "training_examples": "median", "test_examples": "median"}
     )  # fmt: skip
-    speed = [_speed(known, row.arch, row.batch_size) for row in prices.itertuples()]
-    forward = [_speed(known, row.arch, evaluated, beyond=True) for row in prices.itertuples()]
+    speed = [_speed(known, *size) for size in zip(prices["arch"], prices["batch_size"], strict=True)]
+    forward = [_speed(known, arch, evaluated, beyond=True) for arch in prices["arch"]]
     epoch = prices["training_examples"] / speed + FORWARD * prices["test_examples"] / forward
     by_benchmark = prices["epochs"] * epoch
     prices["priced_by"] = np.where(by_benchmark.notna(), "benchmark", "runs")
