@@ -13,7 +13,6 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from dolb.profiling.config import ScalingConfig
 from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size, even_batches
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
@@ -50,7 +49,6 @@ __all__ = [
     "fidelity",
     "filtered_large_batch",
     "filtered_small_batch",
-    "in_words",
     "kept_by",
     "lacking",
     "loss_landscape",
@@ -115,19 +113,6 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     if odd := [name for name in asked if name not in known]:
         raise ValueError(f"{slug} has no {odd[0]} that could be changed; accepted: {', '.join(known)}")
     return recipe("demo" if scale == "demo" else "paper", **asked)
-
-
-def in_words(config: Any) -> str:
-    """Say what a run, a measurement, a map or a mask is."""
-    if isinstance(config, ScalingConfig):
-        tuned = f"{config.bucket_mb:g} MiB" if config.library == "ddp" else f"{config.cycle_time_ms:g} ms"
-        link = f" on {config.hosts} hosts, {config.link_mbit:g} Mbit/s" if config.hosts > 1 else ""
-        where = f"{config.ranks} ranks{link}, {config.scaling}  repeat {config.repeat}"
-        return f"{config.arch}  batch {config.batch_size}  {config.library} ({tuned})  {where}"
-    names = {"subset": "on", "filter": "filter", "batch_size": "batch", "lr": "rate", "weight_decay": "weight decay"}
-    names |= {"epochs": "epochs", "seed": "seed", "map_seed": "map"}
-    told = [f"{word} {getattr(config, name)}" for name, word in names.items() if hasattr(config, name)]
-    return "  ".join([config.arch, *told])
 
 
 def lacking(slug: str, keys: Collection[str], sizes: Mapping[str, int]) -> str:
