@@ -8,7 +8,7 @@ fastest step; what is read of it is enqueued behind each epoch, before the next 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +40,8 @@ class Observed:
     config: RunConfig
     result: xr.Dataset
     weights: dict[str, torch.Tensor]
-    correct: np.ndarray = NOTHING
-    probabilities: np.ndarray = NOTHING
+    correct: np.ndarray = field(default_factory=lambda: NOTHING)
+    probabilities: np.ndarray = field(default_factory=lambda: NOTHING)
 
     @property
     def device_seconds(self) -> float:

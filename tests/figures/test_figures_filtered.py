@@ -28,33 +28,6 @@ def noise():
     )
 
 
-CELL = {"low": 0.7, "high": 0.9, "n": 3, "updates": 100}
-CELLS = pd.DataFrame(
-    [
-        {"equal": equal, "set": name, "batch_size": size, "weight_decay": 0.005, "accuracy": 0.8, **CELL}
-        for equal in ("epochs", "updates")
-        for name in ("full", "network")
-        for size in (256, 512)
-    ]
-)
-REPORTED = [{"set": "network", "batch_size": 256, "weight_decay": 0.005, "accuracy": 0.832, "what": "Fig. 6"}]
-GAINS = pd.DataFrame(
-    [
-        {
-            "equal": "epochs",
-            "batch_size": 256,
-            "other": "full",
-            "difference": 0.01,
-            "low": -0.01,
-            "high": 0.03,
-            "p": 0.2,
-            "p_holm": 0.4,
-            "n": 3,
-        }
-    ]
-)
-
-
 def svg(chart: alt.TopLevelMixin) -> str:
     return vl_convert.vegalite_to_svg(chart.to_dict())
 
@@ -97,16 +70,6 @@ def test_parameters_stand_in_the_order_of_their_numbers(noise):
     assert drawn.index(">3<") < drawn.index(">5<") < drawn.index(">10<")
 
 
-def test_accuracies_by_set_show_the_reported_ones_in_the_colour_of_their_set():
-    for chart in (
-        figures.accuracy_by_decay(CELLS[CELLS.equal == "epochs"], REPORTED),
-        figures.accuracy_by_set(CELLS, REPORTED),
-    ):
-        rows = [row for rows in chart.to_dict()["datasets"].values() for row in rows]
-        assert any(row.get("what") == "Fig. 6" and row["set"] == "network" for row in rows)
-        assert svg(chart).startswith("<svg")
-
-
 def test_the_cost_of_a_mask_is_a_bar_of_its_parts():
     parts = [("training", 90.0), ("map", 60.0)]
     table = pd.DataFrame([{"method": "map and noise", "part": p, "seconds": s, "total": 150.0} for p, s in parts])
@@ -114,20 +77,3 @@ def test_the_cost_of_a_mask_is_a_bar_of_its_parts():
     assert "map and noise" in drawn
     assert drawn.index("part: training; seconds: 90") < drawn.index("part: map; seconds: 60")
     assert svg(figures.noise_costs(table[:0])).startswith("<svg")
-
-
-def test_gains_and_best_sets_can_be_drawn():
-    assert "p, corrected for all tests (Holm): 0.4" in svg(figures.gains(GAINS))
-    assert svg(figures.best_by_set(CELLS[(CELLS.equal == "epochs") & (CELLS.batch_size == 256)])).startswith("<svg")
-
-
-def test_equal_epochs_or_updates_are_chosen_under_the_chart():
-    params = figures.accuracy_by_set(CELLS).to_dict()["params"]
-    assert {"input": "radio", "options": ["epochs", "updates"], "name": "equal "} in [one.get("bind") for one in params]
-
-
-def test_a_set_of_ones_own_has_a_colour_and_a_place_in_the_legend():
-    own = pd.concat([CELLS, CELLS[CELLS["set"] == "network"].assign(set="mine")])
-    scale = figures.accuracy_by_set(own).to_dict()["layer"][0]["encoding"]["color"]["scale"]
-    assert scale["domain"] == ["full", "network", "mine"]
-    assert len(set(scale["range"])) == 3
