@@ -17,7 +17,7 @@ import typer
 import xarray as xr
 
 import dolb
-from dolb import claims, figures, map_pages, publishing, recipes, results
+from dolb import claims, figures, map_pages, publishing, recipes, results, viewer
 from dolb import data as datasets
 from dolb.findings import batch_size as study
 from dolb.profiling.config import ScalingConfig
@@ -315,8 +315,8 @@ def publish_command(
     sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()
     lacking = recipes.lacking(slug, keys, {str(subset): int(size) for subset, size in sizes})
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
-    if slug == "noise":
-        typer.echo(map_pages.publish_images(merged, target.with_name("noise-images.npz"), data_dir))
+    if slug in ("features", "noise"):
+        typer.echo(map_pages.publish_images(slug, merged, target.parent, data_dir))
 
 
 @app.command()
@@ -392,7 +392,6 @@ def view(
     file: Annotated[Path, typer.Argument(help="A mask saved with its map, or results that hold one.")],
     data: Annotated[str | None, typer.Option(help="The data set.  [default: the one the file names]")] = None,
     data_dir: DataDir = None,
-    images: Annotated[int, typer.Option(help="How many kept examples have their image in the page.")] = 5000,
     output: Annotated[Path | None, typer.Option(help="Folder for the page.  [default: a temporary one]")] = None,
     port: Annotated[int | None, typer.Option(help="Serve the page here until Ctrl-C; 0 takes a free port.")] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser, or only say where.")] = True,
@@ -404,10 +403,10 @@ def view(
     Save downloads the decisions, for `dolb sweep --keep` and `dolb keep`.
     """
     folder = output or Path(tempfile.mkdtemp(prefix="dolb-view-"))
-    page = map_pages.write(file, folder, data, data_dir, images)
+    page = map_pages.write(file, folder, data, data_dir)
     typer.echo(f"wrote {page}")
     if port is not None:
-        map_pages.serve(folder, port, typer.echo, open_page)
+        viewer.serve(folder, port, typer.echo, open_page)
     elif open_page:
         webbrowser.open(page.resolve().as_uri())
 

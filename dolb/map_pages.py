@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import http.server
-import webbrowser
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,21 +26,23 @@ def load_map(file: Path) -> xr.Dataset:
     return noise.reference(ds) if ds["keep"].ndim > 1 else ds
 
 
-def write(file: Path, folder: Path, data: str | None = None, data_dir: Path | None = None, others: int = 5000) -> Path:
+def write(file: Path, folder: Path, data: str | None = None, data_dir: Path | None = None) -> Path:
     """Write the page of a map with its images, on which points can be marked and the decisions saved; return its path.
 
-    ``data`` names the data set; by default the file does. The page holds the images of all that the mask removes and of
-    so many ``others``.
+    ``data`` names the data set; by default the file does.
     """
     ds = load_map(file)
     name = data or next(iter(map(str, ds["data"].values.reshape(-1))) if "data" in ds else iter(()), None)
     if name is None:
         raise ValueError(f"{file} does not say what it is of; name the data set with --data")
     images = datasets.load(name, data_dir)
-    sheet = viewer.thumbnails_of(ds, images.train_images, images.fingerprint, others)
-    title = f"Map of {images.name}"
-    shown = viewer.show(ds, sheet, images.classes, title=title, review=decisions.header(images))
-    return viewer.write_page(shown, folder, title)
+    if len(images.train_images) != ds.sizes["example"]:
+        raise ValueError(
+            f"{file} is a map of {ds.sizes['example']} examples, and {name} has {len(images.train_images)}"
+        )
+    sheets = viewer.thumbnails(images.train_images, fingerprint=images.fingerprint)
+    title, review = f"Map of {images.name}", decisions.header(images)
+    return viewer.write_page(folder, ds, sheets, images.classes, title=title, review=review)
 
 
 def keep(file: Path, target: Path, name: str, on_map: Path | None = None, data_dir: Path | None = None) -> str:
@@ -62,28 +59,23 @@ def keep(file: Path, target: Path, name: str, on_map: Path | None = None, data_d
     return f"wrote {path}: {int((~mask).sum()):,} of {len(mask):,} examples of {data.name} are dropped"
 
 
-def publish_images(ds: xr.Dataset, target: Path, data_dir: Path | None) -> str:
-    """Write the images that the book shows on the map, if the data set is on this machine, and say so."""
-    mask = noise.reference(ds)
+def publish_images(slug: str, ds: xr.Dataset, folder: Path, data_dir: Path | None) -> str:
+    """Write the images that a page of the book shows on its map, if the data set is on this machine, and say so.
+
+    That of noise shows all of the training set, that of features the images that it draws, of both sets.
+    """
+    target = folder / f"{slug}-images.npz"
     try:
-        data = datasets.load(str(mask["data"].item()), data_dir, download=False)
+        data = datasets.load(str(ds["data"].to_numpy().reshape(-1)[0]), data_dir, download=False)
     except datasets.DataError as error:
         return f"{target} is not renewed, as its images are not here: {error}"
-    sheet = viewer.thumbnails_of(mask, data.train_images, data.fingerprint)
-    return f"wrote {sheet.save(target)}: {len(sheet.examples):,} images, {target.stat().st_size / 1e6:.1f} MB"
+    sheets = (
+        drawn_images(ds, data) if slug == "features" else viewer.thumbnails(data.train_images, None, data.fingerprint)
+    )
+    return f"wrote {sheets.save(target)}: {len(sheets.examples):,} images, {target.stat().st_size / 1e6:.1f} MB"
 
 
-def serve(folder: Path, port: int, say: Callable[[str], None], open_page: bool) -> None:
-    """Serve a folder to this machine alone, until Ctrl-C."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    try:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as error:
-        raise ValueError(f"port {port} cannot be had: {error.strerror}; accepted: a free one, or 0 for any") from error
-    with server:
-        address = f"http://127.0.0.1:{server.server_port}/"
-        say(f"serving {address} until Ctrl-C")
-        if open_page:
-            webbrowser.open(address)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
+def drawn_images(ds: xr.Dataset, data: datasets.ImageData) -> viewer.Thumbnails:
+    """Return the images that the figure of maps draws, by their number among training and test set."""
+    drawn = noise.points(ds, data.classes)["image"].to_numpy()
+    return viewer.thumbnails(np.concatenate([data.train_images, data.test_images])[drawn], drawn, data.fingerprint)

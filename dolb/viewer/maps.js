@@ -9,6 +9,7 @@
     // Without a graphics card WebGL draws 50,000 points some ten times a second, a plain canvas at every frame. Browsers
     // have an attribute that asks, and not all of them heed it.
     static create(canvas, x, y, told, evenIfSlow) {
+      if (!root.dolbScatterplot) return null; // a file beside the page that is not there
       const probe = document.createElement("canvas").getContext("webgl", { failIfMajorPerformanceCaveat: !evenIfSlow });
       if (!probe) return null;
       const name = probe.getExtension("WEBGL_debug_renderer_info")?.UNMASKED_RENDERER_WEBGL;

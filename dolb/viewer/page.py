@@ -1,12 +1,16 @@
-"""A Dataset of examples becomes the HTML of a viewer."""
+"""A Dataset of examples becomes the HTML of a viewer, with images and the WebGL library in files beside the page."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import hashlib
 import html
+import http.server
 import json
-from collections.abc import Mapping, Sequence
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from importlib.resources import files
@@ -19,7 +23,8 @@ import xarray as xr
 
 from dolb.viewer.thumbnails import Thumbnails
 
-MOST_BYTES = 20_000_000
+MOST_BYTES = 2_000_000  # of a page
+LIBRARY = "scatterplot.js"
 STEPS = 200  # of the slider
 _GRID = 2**16 - 1
 
@@ -47,6 +52,8 @@ def show(
     eps: float | None = None,
     title: str = "Map of the training set",
     review: Mapping[str, Any] | None = None,
+    files: str | Path | None = None,
+    url: str | None = None,
 ) -> Viewer:
     """Return the viewer of a map.
 
@@ -55,7 +62,7 @@ def show(
     ds
         ``x``, ``y``, ``label`` and ``keep`` over ``example``, and ``noise_until`` where a slider for eps is wanted.
     images
-        Thumbnails of some of the examples.
+        Thumbnails of all of the examples, or of some.
     classes
         Name of each label.
     eps
@@ -64,8 +71,14 @@ def show(
         What the map is of, in a few words.
     review
         What a file of decisions says of the data. With it points can be lassoed, kept or dropped, and the decisions
-        saved: these entries, ``dropped``, and what the rest follows.
+        saved: these entries, ``dropped``, and what all others follow.
+    files
+        Folder beside the page for what is large, the images and the WebGL library. Without one the images are in the
+        text, which suits a few, and the map is drawn on a plain canvas.
+    url
+        What the page calls that folder; by default its name.
     """
+    where = (f"{Path(files).name}/" if url is None else url) if files is not None else ""
     points = _points(ds)
     names = _class_names(points["label"], classes)
     grid, removed_until, start = _slider(points, eps)
@@ -87,25 +100,57 @@ def show(
         # How many of the slider's radii are below a point's own: it is noise at those, and the answer is exact.
         "removedUntil": _base64(removed_until.astype("<u2")),
         "noiseUntil": _base64(points["noise_until"].astype("<f4")) if len(grid) else "",
-        "images": _images(ds, images, len(points["x"])),
+        "images": _images(ds, images, len(points["x"]), files, where),
         "review": None if review is None else dict(review),
     }
     words = _words(title, names, points["label"], removed, f"eps {grid[start]:g}" if marked else f"the mask {mask}")
-    text = _figure(data, words, agree=marked and bool((is_noise == ~points["keep"]).all()))
-    if len(text) > MOST_BYTES:
-        raise ValueError(
-            f"the viewer would be {len(text) / 1e6:.1f} MB; accepted: up to {MOST_BYTES / 1e6:g}, so take fewer images"
-        )
+    library = ""
+    if files is not None:
+        Path(files).mkdir(parents=True, exist_ok=True)
+        (Path(files) / LIBRARY).write_text(_asset(LIBRARY), encoding="utf-8")
+        library = f'<script src="{html.escape(where)}{LIBRARY}"></script>\n'
+    text = _figure(data, words, library, agree=marked and bool((is_noise == ~points["keep"]).all()))
     return Viewer(text, "\n".join([words[0], *(f"  {name}: {share}" for name, share in words[1])]))
 
 
-def write_page(viewer: Viewer, folder: str | Path, title: str = "dolb view") -> Path:
-    """Write a page that is nothing but the viewer, and return its path."""
+def write_page(folder: str | Path, ds: xr.Dataset, images: Thumbnails | None = None, *args: Any, **more: Any) -> Path:
+    """Write a page that is nothing but the viewer of a map, and its files beside it, and return its path.
+
+    Further arguments are those of ``show``.
+    """
     path = Path(folder) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    page = Template(_asset("page.html")).substitute(title=html.escape(title), figure=viewer.html)
+    viewer = show(ds, images, *args, files=folder, url="", **more)
+    page = Template(_asset("page.html")).substitute(
+        title=html.escape(more.get("title", "dolb view")), figure=viewer.html
+    )
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def serve(folder: Path, port: int, say: Callable[[str], None], open_page: bool) -> None:
+    """Serve a folder to this machine alone, until Ctrl-C."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise ValueError(f"port {port} cannot be had: {error.strerror}; accepted: a free one, or 0 for any") from error
+    with server:
+        address = f"http://127.0.0.1:{server.server_port}/"
+        say(f"serving {address} until Ctrl-C")
+        if open_page:
+            webbrowser.open(address)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+def pictures_in_tooltips(images: Thumbnails, files: str | Path | None = None) -> Viewer:
+    """Return the script by which tooltips of the page's charts show the image that their field ``image`` names."""
+    data = images.placed(files, f"{Path(files).name}/" if files is not None else "")
+    script = f"{_asset('pictures.js')}dolbPictures.inTooltips({_json(data)});"
+    return Viewer(
+        f"<script>\n{script}\n</script>", f"Point at an image of the chart to see it: {len(images.examples):,}."
+    )
 
 
 def eps_steps(noise_until: np.ndarray, eps: float | None = None, steps: int = STEPS) -> np.ndarray:
@@ -182,7 +227,9 @@ def _on_grid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.rint(((place - (low + high) / 2) / extent + 0.5) * _GRID).astype("<u2")
 
 
-def _images(ds: xr.Dataset, images: Thumbnails | None, n: int) -> dict[str, Any] | None:
+def _images(
+    ds: xr.Dataset, images: Thumbnails | None, n: int, files: str | Path | None, url: str
+) -> dict[str, Any] | None:
     if images is None:
         return None
     made_for = _one(ds, "data_fingerprint")
@@ -190,13 +237,7 @@ def _images(ds: xr.Dataset, images: Thumbnails | None, n: int) -> dict[str, Any]
         raise ValueError(f"the images are of other data: {images.fingerprint}, the map of {made_for}")
     if len(images.examples) and not 0 <= images.examples.min() <= images.examples.max() < n:
         raise ValueError(f"the images are of examples up to {images.examples.max()}, and the map has {n}")
-    return {
-        "examples": _base64(images.examples.astype("<i4")),
-        "sheet": base64.b64encode(images.sheet).decode("ascii"),
-        "height": images.height,
-        "width": images.width,
-        "columns": images.columns,
-    }
+    return images.placed(files, url)
 
 
 def _words(
@@ -211,8 +252,8 @@ def _words(
     return sentence, [(name, share(removed[labels == k])) for k, name in enumerate(names)]
 
 
-def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], *, agree: bool) -> str:
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag can end the script early
+def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], library: str, *, agree: bool) -> str:
+    text = _json(data)
     number = hashlib.sha256(text.encode()).hexdigest()[:10]
     rules = [("eps", "DBSCAN at eps")] if data["eps"] else []
     if not agree:  # a mask that eps gives needs no entry of its own
@@ -234,9 +275,10 @@ def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], *, a
         ),
         review=_asset("review.html") if data["review"] else "",
         data=text,
-        library=_asset("scatterplot.js"),
-        maps=_asset("maps.js") + (_asset("review.js") if data["review"] else ""),
-        script=_asset("viewer.js"),
+        library=library,
+        script="".join(
+            _asset(name) for name in ("pictures.js", "maps.js", *(["review.js"] if data["review"] else []), "viewer.js")
+        ),
     )
 
 
@@ -251,6 +293,10 @@ def _one(ds: xr.Dataset, name: str) -> str:
     """Return the value of a name that all runs share, or nothing."""
     values = set(map(str, np.atleast_1d(ds[name].values))) if name in ds else set()
     return values.pop() if len(values) == 1 else ""
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag can end the script early
 
 
 def _base64(array: np.ndarray) -> str:

@@ -1,7 +1,8 @@
-"""Thumbnails: many small images in one file, each tied to its example, small enough for a page."""
+"""Thumbnails: small images side by side on sheets, each tied to its example, in files beside a page."""
 
 from __future__ import annotations
 
+import base64
 import io
 import zipfile
 from dataclasses import dataclass
@@ -9,38 +10,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from PIL import Image
 
-LOSSLESS_BYTES = 1_000_000  # a sheet up to this size keeps every pixel
-SHEET_BYTES = 10_000_000  # of a sheet: a page holds it as text, a third longer, and is to stay below 20 MB
-QUALITIES = (80, 60, 45, 30, 20)  # of a larger one: the first that keeps a sheet within the most, or the last
-_WIDEST = 16_383  # pixels along a side of a WebP image
+MOST_BYTES = 7_500_000  # of all sheets: git keeps those of CIFAR-10
+LOSSLESS_BYTES = 1_000_000  # up to this size every pixel is kept
+QUALITIES = (80, 60, 45, 30, 25, 20)  # of more: the first that keeps them within the most, or the last
+_SIDE = 1600  # pixels along a side of a sheet, unless one image is larger: a browser opens it in a few milliseconds
 
 
 @dataclass(frozen=True, eq=False)
 class Thumbnails:
-    """Images of some examples, side by side on one WebP sheet.
+    """Images of some examples on WebP sheets.
 
-    ``examples`` holds the position of each image's example in the training set, in the order of the sheet: row by row,
-    ``columns`` to a row, each ``height`` by ``width`` pixels. ``fingerprint`` says which data they are of.
+    ``examples`` holds the position of each image's example, in the order of the sheets: ``per_sheet`` to a sheet, row
+    by row, ``columns`` to a row, each ``height`` by ``width`` pixels. ``fingerprint`` says which data they are of.
     """
 
     examples: np.ndarray
-    sheet: bytes
+    sheets: tuple[bytes, ...]
     height: int
     width: int
     columns: int
+    per_sheet: int
     fingerprint: str = ""
 
     def save(self, path: str | Path) -> Path:
-        """Write the sheet and what it shows to an ``.npz`` file, whole or not at all; equal ones in equal bytes."""
+        """Write sheets and what they show to an ``.npz`` file, whole or not at all; equal ones in equal bytes."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays = {
             "examples": self.examples,
-            "sheet": np.frombuffer(self.sheet, dtype=np.uint8),
-            "shape": np.array([self.height, self.width, self.columns]),
+            "sheets": np.frombuffer(b"".join(self.sheets), dtype=np.uint8),
+            "lengths": np.array([len(sheet) for sheet in self.sheets]),
+            "shape": np.array([self.height, self.width, self.columns, self.per_sheet]),
             "fingerprint": np.array(self.fingerprint),
         }
         part = path.with_name(f".{path.name}.part")
@@ -58,70 +60,66 @@ class Thumbnails:
         if not Path(path).is_file():
             raise FileNotFoundError(f"there are no thumbnails {path}; make them with thumbnails and save")
         with np.load(path, allow_pickle=False) as file:
-            if missing := {"examples", "sheet", "shape", "fingerprint"} - set(file):
+            if missing := {"examples", "sheets", "lengths", "shape", "fingerprint"} - set(file):
                 raise ValueError(f"{path} holds no thumbnails: it lacks {', '.join(sorted(missing))}")
-            height, width, columns = map(int, file["shape"])
-            return cls(
-                file["examples"], file["sheet"].tobytes(), height, width, columns, fingerprint=str(file["fingerprint"])
-            )
+            ends = np.cumsum(file["lengths"])
+            data = file["sheets"].tobytes()
+            sheets = tuple(data[end - length : end] for end, length in zip(ends, file["lengths"], strict=True))
+            return cls(file["examples"], sheets, *map(int, file["shape"]), fingerprint=str(file["fingerprint"]))
+
+    def placed(self, folder: str | Path | None, url: str) -> dict[str, Any]:
+        """Return what the script asks of the images; the sheets are files in a folder, or without one in the text."""
+        if folder is None:
+            sheets = [f"data:image/webp;base64,{base64.b64encode(sheet).decode('ascii')}" for sheet in self.sheets]
+        else:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            names = [f"images-{number:02}.webp" for number in range(len(self.sheets))]
+            for name, sheet in zip(names, self.sheets, strict=True):
+                (Path(folder) / name).write_bytes(sheet)
+            sheets = [url + name for name in names]
+        shape = {"height": self.height, "width": self.width, "columns": self.columns, "perSheet": self.per_sheet}
+        return {"examples": self.examples.tolist() if self._some() else None, "sheets": sheets, **shape}
+
+    def _some(self) -> bool:
+        return not np.array_equal(self.examples, np.arange(len(self.examples)))
 
 
-def thumbnails(images: np.ndarray, examples: np.ndarray, fingerprint: str = "") -> Thumbnails:
-    """Put images on a sheet: ``images[i]``, uint8 (H, W, C) of one or three channels, is that of ``examples[i]``."""
-    images, examples = np.asarray(images), np.asarray(examples)
+def thumbnails(images: np.ndarray, examples: np.ndarray | None = None, fingerprint: str = "") -> Thumbnails:
+    """Put images on sheets: ``images[i]``, uint8 (H, W, C) of one or three channels, is of ``examples[i]``, or i."""
+    images = np.asarray(images)
+    examples = np.arange(len(images)) if examples is None else np.asarray(examples)
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[3] not in (1, 3):
         raise ValueError(
             f"images have dtype {images.dtype} and shape {images.shape}; accepted: uint8, (n, H, W, 1) or (n, H, W, 3)"
         )
-    if examples.shape != (len(images),) or examples.dtype.kind not in "iu":
-        raise ValueError(
-            f"examples have dtype {examples.dtype} and shape {examples.shape}; accepted: integers, ({len(images)},)"
-        )
-    if len(np.unique(examples)) != len(examples):
-        raise ValueError("examples name one of them twice; accepted: one image for each")
+    if examples.shape != (len(images),) or examples.dtype.kind not in "iu" or len(np.unique(examples)) < len(examples):
+        raise ValueError(f"examples are not {len(images)} different whole numbers, one for each image")
+    height, width = images.shape[1:3]
+    columns, rows = max(1, _SIDE // width), max(1, _SIDE // height)
+    per_sheet = columns * rows
+    parts = [_sheet(images[start : start + per_sheet], columns) for start in range(0, len(images), per_sheet)]
+    return Thumbnails(examples.astype(np.int32), _webp(parts), height, width, columns, per_sheet, fingerprint)
+
+
+def _sheet(images: np.ndarray, columns: int) -> Image.Image:
     n, height, width, channels = images.shape
-    columns = max(1, int(np.ceil(np.sqrt(n * height / width))))
-    rows = max(1, -(-n // columns))
-    if max(rows * height, columns * width) > _WIDEST:
-        raise ValueError(f"{n} images of {width}x{height} pixels do not fit on one sheet of {_WIDEST} pixels a side")
+    rows = -(-n // columns)
     tiles = np.zeros((rows * columns, height, width, channels), dtype=np.uint8)
     tiles[:n] = images
     sheet = tiles.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
     sheet = sheet.reshape(rows * height, columns * width, channels)
-    return Thumbnails(examples.astype(np.int32), _webp(sheet), height, width, columns, fingerprint)
+    return Image.fromarray(sheet[..., 0] if channels == 1 else sheet).convert("RGB")
 
 
-def _webp(sheet: np.ndarray) -> bytes:
-    image = Image.fromarray(sheet[..., 0] if sheet.shape[2] == 1 else sheet).convert("RGB")
+def _webp(sheets: list[Image.Image]) -> tuple[bytes, ...]:
     # Photographs hardly shrink without loss: where the pixels alone say that it is hopeless, do not wait for it.
-    exact: list[dict[str, Any]] = [{"lossless": True}] if sheet.size < 8 * LOSSLESS_BYTES else []
-    for options in [*exact, *({"quality": quality} for quality in QUALITIES)]:
-        buffer = io.BytesIO()
-        image.save(buffer, "WEBP", **options)
-        if buffer.tell() <= (LOSSLESS_BYTES if "lossless" in options else SHEET_BYTES):
+    few = sum(sheet.width * sheet.height * 3 for sheet in sheets) < 8 * LOSSLESS_BYTES
+    found: tuple[bytes, ...] = ()
+    for options in [*([{"lossless": True}] if few else []), *({"quality": quality} for quality in QUALITIES)]:
+        buffers = [io.BytesIO() for _ in sheets]
+        for sheet, buffer in zip(sheets, buffers, strict=True):
+            sheet.save(buffer, "WEBP", **options)
+        found = tuple(buffer.getvalue() for buffer in buffers)
+        if sum(map(len, found)) <= (LOSSLESS_BYTES if "lossless" in options else MOST_BYTES):
             break
-    return buffer.getvalue()
-
-
-def examples_to_show(ds: xr.Dataset, others: int = 5000, random_state: int = 0) -> np.ndarray:
-    """Return the examples whose images a page should hold: all removed ones, and ``others`` of those kept.
-
-    Half of the others are those next to be removed at a smaller eps, where the noise radii are known; the rest are
-    drawn at random.
-    """
-    keep = ds["keep"].values
-    kept = np.random.default_rng(random_state).permutation(np.flatnonzero(keep))
-    if "noise_until" in ds:
-        next_ones = kept[np.argsort(-ds["noise_until"].values[kept], kind="stable")][: others // 2]
-        kept = np.concatenate([next_ones, kept[~np.isin(kept, next_ones)]])
-    return np.sort(np.concatenate([np.flatnonzero(~keep), kept[:others]]))
-
-
-def thumbnails_of(ds: xr.Dataset, images: np.ndarray, fingerprint: str = "", others: int = 5000) -> Thumbnails:
-    """Put on a sheet those of the training images that a page of the map should hold (``examples_to_show``)."""
-    if len(images) != ds.sizes["example"]:
-        raise ValueError(
-            f"there are {len(images)} images, and the map is of other data: {ds.sizes['example']} examples"
-        )
-    shown = examples_to_show(ds, others)
-    return thumbnails(images[shown], shown, fingerprint)
+    return found

@@ -90,17 +90,7 @@
       mask: [...noisiestLast.filter((i) => keep[i]), ...noisiestLast.filter((i) => !keep[i])],
     };
 
-    const tileOf = new Int32Array(n).fill(-1);
-    let sheet = null;
-    if (data.images) {
-      decode(data.images.examples, Int32Array).forEach((example, tile) => {
-        tileOf[example] = tile;
-      });
-      sheet = new Image();
-      sheet.src = URL.createObjectURL(new Blob([bytes(data.images.sheet)], { type: "image/webp" }));
-      sheet.decode().then(() => fillGallery());
-      data.images.sheet = null;
-    }
+    const picture = data.images ? root.dolbPictures.pictures(data.images) : () => null;
 
     // What the controls say, read once for each change of them.
     const state = { page: 0, shown: [], removed: [], pointed: -1 };
@@ -114,20 +104,6 @@
       });
     }
     const isRemoved = (i) => (state.byEps ? state.step < removedUntil[i] : !keep[i]);
-
-    function picture(example) {
-      const tile = tileOf[example];
-      if (tile < 0 || !sheet.complete || !sheet.naturalWidth) return null;
-      const { width, height, columns } = data.images,
-        image = document.createElement("canvas");
-      image.className = "dv-image";
-      image.width = width;
-      image.height = height;
-      const column = tile % columns,
-        row = Math.floor(tile / columns);
-      image.getContext("2d").drawImage(sheet, column * width, row * height, width, height, 0, 0, width, height);
-      return image;
-    }
 
     function lines(i) {
       const until =
@@ -148,7 +124,7 @@
       const image = picture(i);
       card.replaceChildren(
         ...(image ? [image] : []),
-        ...[...lines(i), ...(image ? [] : ["no image in this page"])].map((line) => {
+        ...lines(i).map((line) => {
           const row = document.createElement("p");
           row.textContent = line;
           return row;
@@ -293,10 +269,7 @@
       const range = here.length ? `${count(first + 1)} to ${count(first + here.length)} of ` : "";
       const what = state.shown === state.removed ? "Removed" : "Selected";
       find(".dv-tiles").setAttribute("aria-label", `${what} examples`);
-      const without = state.shown.filter((i) => tileOf[i] < 0).length;
-      find(".dv-shown").textContent =
-        `${what}: ${range}${count(state.shown.length)}` +
-        (without ? `, ${count(without)} without an image in this page` : "");
+      find(".dv-shown").textContent = `${what}: ${range}${count(state.shown.length)}`;
       find("[data-page='-1']").disabled = first === 0;
       find("[data-page='1']").disabled = first + PER_PAGE >= state.shown.length;
       find(".dv-tiles").replaceChildren(
