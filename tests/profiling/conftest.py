@@ -1,4 +1,4 @@
-"""What tests of communication share: a Horovod, and the traces recorded once."""
+"""What tests of communication share: the libraries, and the traces recorded once."""
 
 import gzip
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dolb.profiling.ranks import launch
-from dolb.profiling.traces import read
+from dolb.profiling.traces.read import find, read
 
 TRACES = Path(__file__).resolve().parent / "traces"
 
@@ -20,10 +20,18 @@ def horovod(require_part):
         require_part("horovod", False, str(error))
 
 
+@pytest.fixture(scope="module", params=["ddp", "horovod"])
+def library(request):
+    """Each library in turn; Horovod where it is built."""
+    if request.param == "horovod":
+        request.getfixturevalue("horovod")
+    return request.param
+
+
 @pytest.fixture(scope="session", params=["ddp", "horovod"])
 def recorded(request):
     """The events of the traces of one library; reading needs no Horovod."""
-    return read.read(read.find(TRACES / request.param))
+    return read(find(TRACES / request.param))
 
 
 @pytest.fixture

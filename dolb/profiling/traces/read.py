@@ -74,7 +74,7 @@ def dataset(events: pd.DataFrame, attrs: dict[str, Any]) -> xr.Dataset:
 
 
 def _align(events: pd.DataFrame) -> float:
-    """Move the ranks' clocks onto that of the lowest rank where they are seen to differ, and return the largest move."""
+    """Move clocks of ranks onto that of the lowest rank where they are seen to differ, and return the largest move."""
     ranks = sorted(events.loc[events["lane"] == "step", "rank"].unique())
     for chosen in (events["name"] == BARRIER, events["lane"] == "communication"):
         of_rank = [events[chosen & (events["rank"] == rank)]["end_us"].sort_values().to_numpy() for rank in ranks]
