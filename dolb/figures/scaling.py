@@ -113,7 +113,8 @@ def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> a
     )
     lines["variant"] = lines["library"].map({"ddp": "DDP", "horovod": "Horovod"})
     cases = list(dict.fromkeys(points["setup"]))
-    shown = alt.param(name="linked", value=cases[-1], bind=alt.binding_select(options=cases, name="network and hosts "))
+    most = points.groupby("setup", sort=False).size().iloc[::-1].idxmax()  # rates; of as many, the most hosts
+    shown = alt.param(name="linked", value=most, bind=alt.binding_select(options=cases, name="network and hosts "))
     x = alt.X("achieved_mbit:Q", title="bandwidth of a link, as measured (Mbit/s)").scale(
         type="log", padding=14, nice=False
     ).axis(values=[10**power for power in range(7)], format=",d", grid=False)  # fmt: skip
@@ -194,7 +195,7 @@ def tuning(table: pd.DataFrame, title: str = "") -> alt.LayerChart:
 
     ``table`` has panel, source, library, setting, value, and on measured rows low, high, n.
     """
-    panels = list(dict.fromkeys(table["panel"]))
+    panels, settings = (list(dict.fromkeys(table[name])) for name in ("panel", "setting"))
     of_panel = {"measured: DDP": COLOURS[0], "measured: Horovod": COLOURS[4], "simulated: Horovod": COLOURS[3]}
     colours = [next(value for name, value in of_panel.items() if panel.startswith(name)) for panel in panels]
     panel = alt.selection_point(fields=["panel"], bind="legend")
@@ -202,7 +203,7 @@ def tuning(table: pd.DataFrame, title: str = "") -> alt.LayerChart:
     base = alt.Chart(table).transform_calculate(
         change="datum.value - 1", change_low="datum.low - 1", change_high="datum.high - 1"
     ).encode(
-        y=alt.Y("setting:N", title=None, sort=None).axis(labelLimit=220, grid=True, gridOpacity=0.3),
+        y=alt.Y("setting:N", title=None, sort=settings).axis(labelLimit=220, grid=True, gridOpacity=0.3),
         color=alt.Color("panel:N", title=None, sort=panels, legend=alt.Legend(orient="top", columns=1, labelLimit=400))
         .scale(domain=panels, range=colours),
         opacity=picked(panel),

@@ -83,6 +83,8 @@ def leads(ds: xr.Dataset, scaling: str = "weak") -> pd.DataFrame:
     averaged within a launch, and n counts launches.
     """
     ratio = _ratios(ds)
+    if ratio.empty:
+        return pd.DataFrame(columns=["arch", "ranks", "value", "low", "high", "n"])
     own = pooled_geometric(ratio, ["arch"]).reset_index()
     own = own[own["scaling"] == scaling].drop(columns="scaling")
     runs_of = ratio.rename("ratio").reset_index().query("scaling == @scaling")
@@ -167,9 +169,9 @@ def linked_cells(ds: xr.Dataset) -> pd.DataFrame:
         return measured
     by = [*_LINKED, "slow"]
     indexed = measured.set_index([*by, "repeat"])
-    efficiency, step = (pooled_geometric(indexed[name], ["slow"]) for name in ("efficiency", "step_seconds"))
-    table = efficiency.rename(columns={"value": "efficiency", "n": "repeats"}).assign(step_seconds=step["value"])
+    table = pooled_geometric(indexed["efficiency"], ["slow"]).rename(columns={"value": "efficiency", "n": "repeats"})
     groups = indexed.groupby(level=by)
+    table["step_seconds"] = groups["batch_size"].first() / groups[SPEED].agg(stats.gmean)
     table["achieved_mbit"] = groups["achieved_mbit"].agg(stats.gmean)
     return table.reset_index().drop(columns="slow")
 

@@ -26,7 +26,8 @@ def beside_the_engine(cells: pd.DataFrame, engine: str) -> pd.DataFrame:
 def named(cells: pd.DataFrame) -> pd.DataFrame:
     """Add what a chart calls rows: ``cell``, network and batch size; ``kind``, the program without its runs at once."""
     kind = cells["program"].str.replace(r"\d+ runs at once", "several runs at once", regex=True)
-    return cells.assign(cell=cells["arch"] + ", batch " + cells["batch_size"].map("{:,}".format), kind=kind)
+    cell = [f"{arch}, batch {size:,}" for arch, size in zip(cells["arch"], cells["batch_size"], strict=True)]
+    return cells.assign(cell=cell, kind=kind)
 
 
 def ratios(cells: pd.DataFrame, baseline: str) -> pd.DataFrame:

@@ -88,11 +88,11 @@ def pooled_geometric(values: pd.Series, alike: Sequence[str] = (), spread_of: pd
     """
     cells, of = (_log_cells(series) for series in (values, values if spread_of is None else spread_of))
     sums = pd.DataFrame({"free": of["count"] - 1, "squares": of["var"].fillna(0.0) * (of["count"] - 1)})
-    shared = (
-        cells.index.to_frame(index=False)[list(alike)].join(sums.groupby(level=list(alike)).sum(), on=list(alike))
-        if alike
-        else pd.DataFrame([sums.sum()] * len(cells))
-    ).set_axis(cells.index)
+    if alike and len(sums):
+        where = cells.index.to_frame(index=False)[list(alike)]
+        shared = where.join(sums.groupby(level=list(alike)).sum(), on=list(alike)).set_axis(cells.index)
+    else:
+        shared = pd.DataFrame([sums.sum()] * len(cells), index=cells.index, columns=["free", "squares"])
     known = shared["free"].where(shared["free"] > 0)
     half = stats.t.ppf(TAILS[1], known) * np.sqrt(shared["squares"] / known / cells["count"])
     bounds = {"value": cells["mean"], "low": cells["mean"] - half, "high": cells["mean"] + half}

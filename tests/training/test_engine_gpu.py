@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -137,23 +135,10 @@ def test_bf16_computes_the_loss_of_fp32_up_to_rounding(images):
     assert fused.item() == pytest.approx(fp32.item(), rel=0.02)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_run_learns_in_either_precision(images, precision):
-    """Losses on so few images jump from epoch to epoch, so the best epoch counts, against knowing nothing."""
-    ds = engine.train(config(epochs=8, lr=0.005, augment="none", precision=precision), images, "cuda")
-    assert ds["train_loss"].min().item() < np.log(images.num_classes) / 2
-
-
 def test_peak_memory_of_a_run_is_recorded(images):
     small, large = (engine.train(config(batch_size=b, epochs=1), images, "cuda") for b in (64, 512))
     assert 0 < small["peak_memory_bytes"].item() < large["peak_memory_bytes"].item()
     assert small["peak_host_memory_bytes"].item() > images.train_images.nbytes
-
-
-def test_an_eager_step_on_the_gpu_has_its_memory_measured_too(images):
-    ds = engine.train(config(epochs=1), images, "cuda", step="eager")
-    weights_and_gradients = 2 * 4 * ds["parameters"].item()  # bytes, in fp32
-    assert weights_and_gradients < ds["peak_memory_bytes"].item() < ds["peak_host_memory_bytes"].item()
 
 
 # Memory. A run may hold less than it took at its peak, so that a limit for two and a half runs may hold three or four.
@@ -222,37 +207,6 @@ def test_a_sweep_short_of_memory_finishes_every_run(tmp_path, capsys):
     assert (ds.sizes["run"], ds.attrs["unfinished"]) == (6, 0)
     assert 1 < ds["concurrent_runs"].max().item() < 6
     assert "notice: resnet18 at batch size 128 needs" in capsys.readouterr().out
-
-
-@contextlib.contextmanager
-def most_in_use():
-    """Yield a list of how much of the device was in use at the most, looked at all the while, also while runs start."""
-    most, ended = [0.0], threading.Event()
-
-    def look():
-        while not ended.wait(0.001):
-            most[0] = max(most[0], memory_in_use(CUDA)[0])
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
-        yield most
-    finally:
-        ended.set()
-        watcher.join()
-
-
-def test_a_pack_leaves_a_tenth_of_the_device_free(images):
-    """Most of the device is taken, so that nine tenths of it have room for two or three of the runs."""
-    large = [config(seed=seed, batch_size=1000) for seed in range(8)]
-    watch = Watching()
-    used, whole = memory_in_use(CUDA)
-    taken = torch.empty(int(0.9 * whole - limit_for(2.5, large[0], images)), dtype=torch.uint8, device=CUDA)
-    assert taken.numel() > 0.5 * (whole - used)
-    with most_in_use() as most:
-        assert len(dict(engine.train_many(large, images, CUDA, at_once=8, watch=watch))) == 8
-    assert 1 < watch.together < 8
-    assert most[0] <= 0.9 * whole
 
 
 def test_ended_runs_give_their_memory_back(images):

@@ -17,7 +17,7 @@ from dolb.data import ImageData
 from dolb.training import engine
 from dolb.training import sweep as sweeping
 from dolb.training.config import RunConfig
-from dolb.training.device import DeviceError, DeviceMemoryError, is_out_of_memory
+from dolb.training.device import DeviceMemoryError, is_out_of_memory
 
 GIB = 2**30
 CPU = torch.device("cpu")
@@ -75,12 +75,6 @@ def assert_same_bits(one, other) -> None:
     np.testing.assert_array_equal(one["train_loss"], other["train_loss"])
 
 
-def test_where_memory_suffices_as_many_run_as_are_asked_for(digits, memory, capsys):
-    assert len(dict(engine.train_many(FOUR, digits, CPU, at_once=4))) == 4
-    assert memory.most == 4
-    assert capsys.readouterr().out == ""
-
-
 def test_runs_that_would_not_fit_wait_and_give_what_they_give_alone(digits, memory, capsys):
     packed = dict(engine.train_many(FOUR, digits, CPU, at_once=4, memory_limit=2.5 * GIB))
     assert (memory.most, memory.refused) == (2, 0)  # planned: none was started in vain
@@ -99,12 +93,6 @@ def test_a_tenth_of_the_device_stays_free(digits, memory):
     assert memory.most == 9
 
 
-def test_the_limit_cannot_be_raised_above_nine_tenths(digits, memory):
-    ten = [config(seed=seed, epochs=1) for seed in range(10)]
-    assert len(dict(engine.train_many(ten, digits, CPU, at_once=10, memory_limit=10 * GIB))) == 10
-    assert memory.most == 9
-
-
 def test_a_shape_not_measured_yet_starts_alone_and_is_measured_there(digits, memory):
     together: list[tuple[str, int]] = []
     mixed = [config(arch=arch, seed=seed) for arch in ("smallnet-4", "smallnet-8") for seed in range(2)]
@@ -115,13 +103,6 @@ def test_a_shape_not_measured_yet_starts_alone_and_is_measured_there(digits, mem
     assert len(dict(engine.train_many(mixed, digits, CPU, at_once=4, watch=watch))) == 4
     assert {count for _, count in together} == {1}
     assert memory.most == 2
-
-
-def test_a_larger_batch_is_predicted_from_a_smaller_and_waits_until_it_fits(digits, memory, capsys):
-    mixed = [config(seed=0), config(seed=1), config(seed=2, batch_size=128)]
-    assert len(dict(engine.train_many(mixed, digits, CPU, at_once=3, memory_limit=3.5 * GIB))) == 3
-    assert (memory.most, memory.refused) == (2, 0)
-    assert "batch size 128 needs 2.00 GiB" in capsys.readouterr().out
 
 
 def test_a_run_that_is_refused_memory_after_all_is_done_in_a_smaller_pack(digits, memory, capsys, monkeypatch):
@@ -135,13 +116,6 @@ def test_a_run_that_is_refused_memory_after_all_is_done_in_a_smaller_pack(digits
     for run, ds in packed.items():
         assert_same_bits(ds, engine.train(run, digits))
     assert len(packed) == 4
-
-
-def test_a_run_that_does_not_fit_alone_is_an_error_with_the_numbers(digits, memory):
-    memory.size = 1.5 * GIB
-    with pytest.raises(DeviceMemoryError, match=r"smallnet-4 at batch size 128 needs 2\.00 GiB .* 1\.35 GiB allowed"):
-        dict(engine.train_many([config(), config(batch_size=128)], digits, CPU, at_once=2))
-    assert issubclass(DeviceMemoryError, DeviceError)  # what the command line tells without a traceback
 
 
 def test_runs_behind_one_too_large_are_done_and_the_error_at_the_end_names_all_that_were_not(digits, memory, capsys):
@@ -187,15 +161,6 @@ def test_images_that_find_no_room_beside_a_run_wait_for_it(digits, memory, large
     assert "such runs wait until no other is in flight" in capsys.readouterr().out
 
 
-def test_images_that_find_no_room_at_all_set_their_run_aside(digits, memory, large_images):
-    large_images["most"] = 100
-    every = data.load("digits")
-    runs = engine.train_many([WHOLE, FOUR[0]], lambda run: every if run == WHOLE else digits, CPU)
-    assert next(runs)[0] == FOUR[0]
-    with pytest.raises(DeviceMemoryError, match="batch size 64 needs more than"):
-        next(runs)
-
-
 def test_other_errors_of_a_run_are_not_taken_for_a_lack_of_memory(digits, monkeypatch):
     class Failing(engine.Run):
         def __init__(self, *args):
@@ -224,11 +189,6 @@ def test_what_was_finished_beside_a_run_too_large_stays_in_the_store(tmp_path, m
     with pytest.raises(DeviceMemoryError, match="batch size 128"):
         sweeping.sweep([config(batch_size=128), config()], **options)
     assert results.RunStore(tmp_path).keys() == [config().key]
-
-
-def test_a_sweep_refuses_a_limit_that_is_none(tmp_path):
-    with pytest.raises(ValueError, match="memory_limit must be at least 1, got 0"):
-        sweeping.sweep([config()], store=tmp_path, device="cpu", memory_limit=0)
 
 
 @pytest.mark.parametrize(

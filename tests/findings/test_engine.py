@@ -1,0 +1,58 @@
+"""How fast a step is, and the fast path beside the plain one."""
+
+import pandas as pd
+import pytest
+from made_runs import joined, made_run
+
+from dolb import results
+from dolb.findings import engine as study
+
+
+def timed(*rows):
+    """Make rows of `steps.compare`: network, batch size, program, ratio."""
+    names = ["arch", "batch_size", "program", "ratio"]
+    return pd.DataFrame([dict(zip(names, row, strict=True)) for row in rows]).assign(device="one")
+
+
+def test_a_loop_that_was_timed_alone_is_left_out_and_the_engine_is_not():
+    cells = timed(
+        ("resnet18", 64, "loop", 1.0), ("resnet18", 64, "dolb, one run", 9.0),
+        ("resnet18", 16, "loop", 1.0), ("resnet34", 16, "dolb, one run", float("nan")),
+    )  # fmt: skip
+    kept = study.beside_the_engine(cells, "dolb")
+    assert list(zip(kept["batch_size"], kept["program"], strict=True)) == [
+        (64, "loop"), (64, "dolb, one run"), (16, "dolb, one run")
+    ]  # fmt: skip
+
+
+def test_programs_that_differ_by_how_many_runs_share_the_device_are_of_one_kind():
+    cells = timed(("resnet18", 64, "dolb, 16 runs at once", 30.0), ("resnet18", 256, "dolb, 8 runs at once", 15.0))
+    assert set(study.ratios(cells, "loop")["kind"]) == {"dolb, several runs at once"}
+    assert study.ratios(cells, "loop")["cell"].tolist() == ["resnet18, batch 64", "resnet18, batch 256"]
+
+
+def test_what_has_no_ratio_and_the_baseline_have_no_bar():
+    cells = timed(("resnet18", 64, "loop", 1.0), ("resnet18", 64, "dolb, one run", float("nan")))
+    assert study.ratios(cells, "loop").empty
+
+
+def test_a_difference_is_of_cells_that_both_paths_ran():
+    runs = [
+        made_run((value,) * 5, arch="resnet18", batch_size=size, lr=0.03, seed=seed, precision=precision).assign(
+            engine=("run", [engine])
+        )
+        for engine, value, precision, sizes in (("fused", 0.72, "bf16", (64, 128)), ("eager", 0.7, "fp32", (64,)))
+        for size in sizes
+        for seed in range(2)
+    ]
+    (found,) = study.differences(study.accuracies(joined(runs))).to_dict("records")
+    assert (found["batch_size"], found["seeds"], found["collapsed"]) == (64, 2, 0)
+    assert found["difference"] == pytest.approx(0.02, rel=1e-4)
+    assert found["low"] < found["difference"] < found["high"]
+
+
+def test_the_paths_agree_and_without_the_run_that_collapsed_nearly_to_nothing():
+    runs = study.accuracies(results.published("fidelity"))
+    found = study.differences(runs)
+    assert ((found["low"] < 0) & (found["high"] > 0)).all()
+    assert study.differences(runs[~runs["late_drop"]])["difference"].abs().max() < 0.001
