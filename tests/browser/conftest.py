@@ -47,6 +47,11 @@ class Browser:
         self.driver.get_log("performance")
         self.driver.get(page.resolve().as_uri() + query)
 
+    def resize(self, width: int, height: int) -> None:
+        """Make the page this wide and high; a window cannot be as narrow as a telephone."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
     def requests(self) -> list[str]:
         """Return every address asked for since the last call."""
         messages: list[dict[str, Any]] = [

@@ -1,29 +1,30 @@
-"""A reader opens the built book from disk, without a network: pages are quiet, charts draw and answer the mouse."""
+"""A reader opens the built book from disk, without a network: pages are light, quiet and readable, and charts draw."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 from selenium.common.exceptions import TimeoutException
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
-from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LOCAL = ("file:", "data:", "blob:", "about:")
+MOST_BYTES, MOST_WORDS, MOST_WORDS_OF_A_PARAGRAPH = 2_000_000, 700, 80
+LEAST_FONT_SIZE, LEAST_CONTRAST = 12, 3
+NARROW = 420
 # Vega's groups of data marks; axes, legends and titles are groups of other roles.
-MARKS = (
-    "g.mark-symbol.role-mark path, g.mark-line.role-mark path, g.mark-rect.role-mark path, g.mark-bar.role-mark path"
-)
+MARKS = ", ".join(f"g.mark-{kind}.role-mark path" for kind in ("symbol", "line", "rect", "bar", "area", "rule", "arc"))
 DRAWN = ".dolb-chart svg.marks, .dolb-chart canvas.marks"
 
 
 @pytest.fixture(scope="module")
 def opened(browser, book, page):
     """The browser at a page, opened once: the tests on it look at different things, and in this order."""
+    browser.resize(1440, 900)
     browser.open(book / f"{page}.html")
     return browser
 
@@ -46,30 +47,69 @@ def settled(browser, condition: Callable[[], bool], seconds: float = 2) -> bool:
     return True
 
 
-def picture(browser, chart: WebElement) -> str:
-    """Return what is drawn: the SVG's text or the canvas's pixels."""
-    return browser.driver.execute_script(
-        "const mark = arguments[0].querySelector('svg.marks, canvas.marks');"
-        "return mark.tagName === 'CANVAS' ? mark.toDataURL() : mark.outerHTML;",
-        chart,
-    )
-
-
 def scroll_to(browser, element: WebElement) -> None:
     browser.driver.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'});", element)
 
 
-def tooltip_visible(browser) -> bool:
-    return bool(browser.driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible"))
+def test_page_asks_nothing_of_the_network_and_logs_no_error(opened):
+    charts(opened)
+    asked = opened.requests()
+    assert asked, "the performance log is empty, so it shows nothing"
+    assert [url for url in asked if not url.startswith(LOCAL)] == []
+    assert opened.errors() == []
+    assert opened.driver.execute_script("return typeof require + typeof define") == "undefinedundefined"
 
 
-def pointer(browser, x: float, y: float, click: bool = False) -> None:
-    """Move the mouse to a place in the window; moving it to an element would scroll the page."""
-    actions = ActionBuilder(browser.driver, duration=0)
-    actions.pointer_action.move_to_location(int(x), int(y))
-    if click:
-        actions.pointer_action.click()
-    actions.perform()
+def test_main_figure_is_on_the_first_screen(opened, page):
+    if not page.startswith("notebooks/"):
+        pytest.skip("a page without an experiment")
+    charts(opened)
+    figures = opened.driver.find_elements(By.CSS_SELECTOR, "article .dolb-figure, article .dolb-viewer")
+    assert figures[0].rect["y"] < 900
+
+
+def test_page_has_a_title_and_no_leftover_markup(opened):
+    article = opened.driver.find_element(By.CSS_SELECTOR, "article.bd-article")
+    assert article.find_element(By.TAG_NAME, "h1").text
+    for leftover in ("{glue", "{cite", "{include", "system-message"):
+        assert leftover not in article.get_attribute("innerHTML")
+
+
+def test_page_is_light_and_short(opened, book, page):
+    assert (book / f"{page}.html").stat().st_size <= MOST_BYTES
+    counts = opened.driver.execute_script(
+        """
+        const parts = [...document.querySelectorAll('article.bd-article :is(p, li, h1, h2, h3, h4, figcaption)')];
+        return parts.filter(part => !part.closest('details, table, .dolb-chart, .dolb-viewer, li :is(p, li)'))
+          .map(part => part.innerText.trim().split(/\\s+/).length);
+        """
+    )
+    assert sum(counts) <= MOST_WORDS
+    assert max(counts) <= MOST_WORDS_OF_A_PARAGRAPH
+
+
+def test_every_chart_has_marks_and_words_of_a_size_to_read(opened):
+    for chart in charts(opened):
+        assert chart.get_attribute("role") == "img"
+        assert len(chart.get_attribute("aria-label")) > 20
+        if chart.find_elements(By.CSS_SELECTOR, "svg.marks"):
+            assert chart.find_elements(By.CSS_SELECTOR, MARKS)
+    smallest = opened.driver.execute_script(
+        """
+        return Math.min(...[...document.querySelectorAll('.dolb-chart svg.marks text')]
+          .filter(text => text.textContent).map(text => parseFloat(getComputedStyle(text).fontSize)));
+        """
+    )
+    assert smallest is None or smallest >= LEAST_FONT_SIZE  # none: there is no text, and JSON has no infinity
+    ids = opened.driver.execute_script("return [...document.querySelectorAll('.dolb-chart [id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_a_mark_shows_its_values(opened):
+    for chart in charts(opened):
+        scroll_to(opened, chart)
+        places = places_to_point_at(opened, chart)
+        assert any(hover_shows_values(opened, *place) for place in places), "no mark shows its values"
 
 
 def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
@@ -88,7 +128,7 @@ def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
           if (!mark.parentElement.matches('.mark-line')) return middle(mark.getBoundingClientRect());
           const on = mark.getPointAtLength(mark.getTotalLength() / 3).matrixTransform(mark.getScreenCTM());
           return [on.x, on.y];
-        });
+        }).filter(([x, y]) => x > 0 && y > 0 && x < innerWidth && y < innerHeight);
         const step = Math.max(1, Math.floor(places.length / 15));
         return places.filter((_, i) => i % step === 0);
         """,
@@ -97,89 +137,92 @@ def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
     )
 
 
-def test_page_asks_nothing_of_the_network_and_logs_no_error(opened):
-    charts(opened)
-    asked = opened.requests()
-    assert asked, "the performance log is empty, so it shows nothing"
-    assert [url for url in asked if not url.startswith(LOCAL)] == []
-    assert opened.errors() == []
-    assert opened.driver.execute_script("return typeof require + typeof define") == "undefinedundefined"
-
-
-def test_page_has_a_title_and_no_leftover_markup(opened):
-    article = opened.driver.find_element(By.CSS_SELECTOR, "article.bd-article")
-    assert article.find_element(By.TAG_NAME, "h1").text
-    for leftover in ("{glue", "{cite", "system-message"):
-        assert leftover not in article.get_attribute("innerHTML")
-
-
-def test_every_chart_has_marks_and_words(opened):
-    for chart in charts(opened):
-        assert chart.get_attribute("role") == "img"
-        assert len(chart.get_attribute("aria-label")) > 20
-        if chart.find_elements(By.CSS_SELECTOR, "svg.marks"):
-            assert chart.find_elements(By.CSS_SELECTOR, MARKS)
-        for drawn in chart.find_elements(By.CSS_SELECTOR, ".vega-embed"):  # none must be scrolled to be seen whole
-            assert int(drawn.get_attribute("scrollWidth")) <= int(drawn.get_attribute("clientWidth"))
-    ids = opened.driver.execute_script("return [...document.querySelectorAll('[id]')].map(e => e.id).filter(Boolean)")
-    drawn = [name for name in ids if name.startswith("dolb-chart")]
-    assert len(drawn) == len(set(drawn))
-
-
-def test_charts_answer_the_mouse(opened):
-    for chart in charts(opened):
-        scroll_to(opened, chart)
-        places = places_to_point_at(opened, chart)
-        place = next((place for place in places if hover_shows_values(opened, *place)), None)
-        assert place is not None, "no mark shows its values"
-        if not nothing_to_choose(chart):
-            assert click_legend(opened, chart) or zoom(opened, chart, *place), "neither legend nor wheel changes it"
-
-
 def hover_shows_values(browser, x: float, y: float) -> bool:
-    pointer(browser, x, y)
-    return settled(browser, lambda: tooltip_visible(browser), seconds=0.4)
+    """Move the mouse to a place in the window; moving it to an element would scroll the page."""
+    actions = ActionBuilder(browser.driver, duration=0)
+    actions.pointer_action.move_to_location(int(x), int(y))
+    actions.perform()
+    shown = "#vg-tooltip-element.visible"
+    return settled(browser, lambda: bool(browser.driver.find_elements(By.CSS_SELECTOR, shown)), seconds=0.4)
 
 
-def nothing_to_choose(chart: WebElement) -> bool:
-    """Whether a chart has no parameter, or every legend has one entry, as while only one network is published."""
-    if '"params"' not in chart.get_attribute("innerHTML"):
-        return True
-    legends = chart.find_elements(By.CSS_SELECTOR, "g.role-legend")
-    entries = [len(legend.find_elements(By.CSS_SELECTOR, "g.role-legend-label text")) for legend in legends]
-    return bool(entries) and max(entries) == 1
-
-
-def click_legend(browser, chart: WebElement) -> bool:
-    for entry in chart.find_elements(By.CSS_SELECTOR, "g.role-legend-label text"):
-        scroll_to(browser, entry)  # of a tall chart the legend may be above the window
-        before = picture(browser, chart)
-        box = browser.driver.execute_script("return arguments[0].getBoundingClientRect()", entry)
-        pointer(browser, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, click=True)
-        if settled(browser, lambda before=before: picture(browser, chart) != before):
-            return True
-    return False
-
-
-def zoom(browser, chart: WebElement, x: float, y: float) -> bool:
-    scroll_to(browser, chart)
-    hover_shows_values(browser, x, y)  # Vega takes the wheel for the panel that the pointer entered last
-    before = picture(browser, chart)
-    here = ScrollOrigin.from_viewport(int(x), int(y))
-    ActionChains(browser.driver).scroll_from_origin(here, 0, -240).perform()
-    return settled(browser, lambda: picture(browser, chart) != before)
-
-
-def test_command_is_copied_and_data_downloads_from_disk(opened):
+def test_commands_are_copied_and_data_downloads_from_disk(opened):
     for panel in opened.driver.find_elements(By.CSS_SELECTOR, "details.dolb-provenance"):
         scroll_to(opened, panel)
         panel.find_element(By.TAG_NAME, "summary").click()
-        assert panel.find_element(By.CSS_SELECTOR, ".dolb-command code").text.startswith(
-            ("papermill ", "dolb ", "python benchmarks/")
-        )
+        commands = [code.text for code in panel.find_elements(By.CSS_SELECTOR, ".dolb-command code")]
+        assert commands[0].startswith(("dolb sweep ", "python benchmarks/"))
+        assert commands[-1].startswith("papermill ")
         button = panel.find_element(By.TAG_NAME, "button")
         button.click()
         assert settled(opened, lambda button=button: button.text == "Copied")
         for link in panel.find_elements(By.CSS_SELECTOR, "a[download]"):
             read = "return fetch(arguments[0].href).then(answer => answer.text())"
             assert "," in opened.driver.execute_script(read, link)
+
+
+def test_in_the_dark_there_are_no_white_slabs_and_charts_can_be_read(opened):
+    opened.driver.execute_script("document.documentElement.dataset.theme = 'dark'")
+    light, faint = opened.driver.execute_script(
+        """
+        const parts = text => text.match(/[\\d.]+/g).map(Number);
+        const channel = c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+        const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+        const seen = e => e.getClientRects().length > 0;
+        const slabs = [...document.querySelectorAll('.dolb-figure, .dolb-figure *, .dolb-table, .text_html')]
+          .filter(e => !e.closest('svg, .dolb-viewer') && seen(e)).map(e => parts(getComputedStyle(e).backgroundColor))
+          .filter(c => (c[3] ?? 1) > 0.5 && luminance(c) > 0.4).length;
+        const page = luminance(parts(getComputedStyle(document.body).backgroundColor));
+        const guides = '.role-axis-label text, .role-axis-title text, .role-legend-label text, .role-title text';
+        const faint = [...document.querySelectorAll('.dolb-chart svg.marks :is(' + guides + ')')].filter(seen)
+          .map(e => (luminance(parts(getComputedStyle(e).fill)) + 0.05) / (page + 0.05));
+        return [slabs, faint.length ? Math.min(...faint) : null];
+        """
+    )
+    opened.driver.execute_script("document.documentElement.dataset.theme = 'light'")
+    assert light == 0
+    assert faint is None or faint > LEAST_CONTRAST
+
+
+def test_a_narrow_page_does_not_scroll_sideways(opened):
+    opened.resize(NARROW, 900)
+    charts(opened)
+    width = opened.driver.execute_script("return document.documentElement.scrollWidth")
+    opened.resize(1440, 900)
+    assert width <= NARROW
+
+
+@pytest.fixture
+def verdicts(browser, book):
+    browser.resize(1440, 900)
+    browser.open(book / "book" / "verdicts.html")
+    return browser.driver
+
+
+def shown(driver) -> list[str]:
+    rows = driver.find_elements(By.CSS_SELECTOR, "table.dolb-verdicts tbody tr")
+    return [row.get_attribute("id") for row in rows if row.is_displayed()]
+
+
+def test_verdicts_are_filtered_by_document_verdict_and_text(verdicts):
+    form = verdicts.find_element(By.CSS_SELECTOR, "form.dolb-filter")
+    every = shown(verdicts)
+    Select(form.find_element(By.NAME, "document")).select_by_value("mccord2021")
+    assert shown(verdicts) == [name for name in every if name.startswith("M")]
+    form.find_element(By.NAME, "text").send_keys("best WARMUP")
+    chosen = shown(verdicts)
+    assert chosen
+    assert all(re.search("best warmup", verdicts.find_element(By.ID, name).text) for name in chosen)
+    assert form.find_element(By.TAG_NAME, "output").text == f"{len(chosen)} of {len(every)}"
+    verdicts.refresh()
+    assert shown(verdicts) == chosen  # the choice stands in the address
+
+
+def test_verdicts_are_filtered_by_outcome_and_a_chip_leads_to_its_row(verdicts, book):
+    form = verdicts.find_element(By.CSS_SELECTOR, "form.dolb-filter")
+    Select(form.find_element(By.NAME, "verdict")).select_by_value("replicated")
+    rows = [verdicts.find_element(By.ID, name) for name in shown(verdicts)]
+    assert rows
+    assert {row.get_attribute("data-verdict") for row in rows} == {"replicated"}
+    verdicts.get((book / "book" / "verdicts.html").as_uri() + "#G14")
+    assert 0 <= verdicts.execute_script("return document.getElementById('G14').getBoundingClientRect().top") < 900
