@@ -12,17 +12,7 @@ from dolb.figures.batch_size import (
 )
 from dolb.figures.filtered import accuracy_by_decay, accuracy_by_rate, accuracy_by_set, gains
 from dolb.figures.landscape import curvature_ratios, loss_surfaces
-from dolb.figures.noise import (
-    maps,
-    noise_by_eps,
-    noise_by_extractor,
-    noise_by_map,
-    noise_by_parameter,
-    noise_costs,
-    noise_rounds,
-    noise_shared,
-    noise_stability,
-)
+from dolb.figures.noise import maps, noise_by_eps, noise_by_extractor, noise_by_map, noise_stability
 from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
 
 __all__ = [
@@ -42,10 +32,6 @@ __all__ = [
     "noise_by_eps",
     "noise_by_extractor",
     "noise_by_map",
-    "noise_by_parameter",
-    "noise_costs",
-    "noise_rounds",
-    "noise_shared",
     "noise_stability",
     "preferred_batch_size",
     "recommendation",

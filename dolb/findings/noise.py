@@ -75,7 +75,7 @@ def points(ds: xr.Dataset, classes: Sequence[str], most: int = DRAWN) -> pd.Data
     frame["class"] = np.array(classes)[ds["label"].to_numpy()[drawn]]
     for run, extractor in enumerate(rows(ds)["extractor"]):
         for name in ("x", "y"):
-            frame[f"{extractor} {name}"] = ds[name].to_numpy()[run, drawn]
+            frame[f"{extractor} {name}"] = ds[name].to_numpy()[run, drawn].astype(float)
     return frame
 
 
@@ -96,6 +96,15 @@ def parted(ds: xr.Dataset) -> pd.DataFrame:
             same = labels[~test][near] == labels[members][:, None]
             found.append({**frame.iloc[run], "split": split, "agreement": float(same.mean())})
     return pd.DataFrame(found)
+
+
+def parted_by_extractor(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `parted` for a reader: a row per extractor, shares in percent."""
+    by = ["extractor", "feature_width"]
+    wide = table.pivot_table(index=by, columns="split", values="agreement", sort=False)
+    wide["network's test accuracy"] = table.groupby(by)["network_accuracy"].mean()
+    shown = wide.map(lambda share: "" if np.isnan(share) else f"{share:.1%}").reset_index()
+    return shown.rename(columns={"extractor": "network", "feature_width": "features"}).rename_axis(columns=None)
 
 
 # Which masks
@@ -312,39 +321,14 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(found).sort_values("shared", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def rounds(ds: xr.Dataset) -> pd.DataFrame:
-    """Return what each round of the filter removes, from the mask in use on: a row per round.
-
-    ``examples`` are those on its map, ``images`` those that it removes, ``eps`` its radius; all else are shares. Of all
-    examples: ``removed`` by the round, ``in_all`` by the rounds so far, ``shared`` with the noise on maps by another
-    training of the network on all examples, mean over these maps, and ``by_chance``, what a random draw from the
-    round's own map, of as many of each class, would share.
-    """
-    frame, keep, labels = rows(ds), kept(ds), ds["label"].to_numpy()
-    positions = [first(ds)]
-    while len(after := frame.index[frame["within"] == frame["key"][positions[-1]]]):
-        positions.append(int(after[0]))
-    used = frame.iloc[positions[0]]
-    masks = grid(ds, share=float(used["share"]))
-    same = (masks["arch"] == used["arch"]) & (masks["weights"] == used["weights"])
-    elsewhere = ~keep[masks["position"][same & (masks["seed"] != used["seed"])]]
-    likely = elsewhere.mean(axis=0) if len(elsewhere) else np.full(keep.shape[1], np.nan)
-    found = []
-    left = np.ones(keep.shape[1], dtype=bool)
-    for number, at in enumerate(positions, start=1):
-        gone = left & ~keep[at]
-        drawn = pd.Series(gone[left]).groupby(labels[left]).transform("mean")  # by a draw of as many of each class
-        found.append(
-            {
-                "round": number,
-                "examples": int(left.sum()),
-                "images": int(gone.sum()),
-                "removed": gone.mean(),
-                "in_all": (~keep[at]).mean(),
-                "shared": (likely * gone).mean(),
-                "by_chance": float((likely[left] * drawn).sum()) / len(left),
-                **frame.loc[at, ["key", "eps", "network_accuracy"]],
-            }
-        )
-        left = keep[at]
-    return pd.DataFrame(found)
+def others_written(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `others` for a reader."""
+    return pd.DataFrame(
+        {
+            "method": table["filter"],
+            "of the noise": table["shared"].map("{:.0%}".format),
+            "by chance": table["by_chance"].map("{:.0%}".format),
+            "seconds for a mask": table["seconds"].map("{:.0f}".format),
+            "of them training": table["training"].map("{:.0f}".format),
+        }
+    )

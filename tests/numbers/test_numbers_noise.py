@@ -69,12 +69,3 @@ def test_other_ways_to_choose_find_what_they_did_at_the_same_cost(ds):
         np.testing.assert_allclose(found[column], old[column], rtol=1e-5)
     known = old["total"].dropna().index
     np.testing.assert_allclose(found.loc[known, "total"], old.loc[known, "total"], rtol=1e-5)
-
-
-def test_rounds_remove_what_they_did(ds):
-    same(
-        noise.rounds(ds),
-        "noise-rounds",
-        ["key"],
-        ["round", "images", "removed", "in_all", "shared", "by_chance", "eps"],
-    )
