@@ -26,7 +26,7 @@ def gradients(module: nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
     ("kernel", "stride", "padding", "size"),
     [
         shape
-        for shape in itertools.product((1, 2, 3, 7), (1, 2, 3), (0, 1, 3), (1, 2, 4, 5, 9))
+        for shape in itertools.product((1, 3, 7), (1, 2), (0, 1, 3), (1, 4, 9))
         if shape[3] + 2 * shape[2] >= shape[0]
     ],
 )
@@ -53,9 +53,8 @@ def test_second_derivatives_are_right(stride, size):
     assert torch.autograd.gradgradcheck(layer, images)
 
 
-@pytest.mark.parametrize("name", ["smallnet-4", "resnet18"])
-def test_a_network_keeps_its_weights_and_gets_the_same_gradients(name):
-    plain, fast = (models.initialize(name, 10, 3, 1, 0).double() for _ in range(2))
+def test_a_network_keeps_its_weights_and_gets_the_same_gradients():
+    plain, fast = (models.initialize("resnet18", 10, 3, 1, 0).double() for _ in range(2))
     convert(fast)
     assert list(fast.state_dict()) == list(plain.state_dict())
     kinds = {type(module) for module in fast.modules()}

@@ -10,7 +10,6 @@ import torch
 
 from dolb import data, models, results
 from dolb.augment import DeviceImages
-from dolb.results import RunStore
 from dolb.training import engine, landscape
 from dolb.training.config import LandscapeConfig, RunConfig
 from dolb.training.curvature import MeanLoss
@@ -94,12 +93,6 @@ def test_two_sets_are_judged_by_nearly_the_same_examples():
     assert len(set(chosen["full"]) & set(chosen["network"])) == MASKS["network-a-1"][chosen["full"]].sum() > 80
 
 
-def test_the_examples_follow_from_the_seed():
-    keep = {"full": np.ones(N, dtype=bool)}
-    assert np.array_equal(sample(keep, 50, 1)["full"], sample(keep, 50, 1)["full"])
-    assert not np.array_equal(sample(keep, 50, 1)["full"], sample(keep, 50, 2)["full"])
-
-
 def test_measured_twice_a_network_has_the_same_landscape():
     network, keep = models.initialize("smallnet-4", 10, 1, 1, seed=0), {"full": np.ones(N, dtype=bool)}
     config = replace(CONFIG, judged_on="full")
@@ -108,63 +101,42 @@ def test_measured_twice_a_network_has_the_same_landscape():
     assert not first.equals(measure(network, data.load("digits"), keep, replace(config, seed=1)))
 
 
-def test_what_is_in_the_store_is_not_done_again(ds, store):
-    kept = {path: path.stat().st_mtime_ns for path in store.glob("*.nc")}
-    again = measured([*CONFIGS], store, time_limit=1e-9)
-    assert again.attrs["unfinished"] == 0
-    assert again["top_eigenvalue"].equals(ds["top_eigenvalue"])
-    assert kept == {path: path.stat().st_mtime_ns for path in store.glob("*.nc")}
-
-
-def test_what_time_leaves_undone_is_counted_and_done_by_a_later_call(ds, store):
-    more = [*CONFIGS, replace(CONFIG, seed=1)]
-    short = measured(more, store, time_limit=1e-9)
-    assert (short.sizes["run"], short.attrs["unfinished"]) == (2, 1)
-    assert measured(more, store).sizes["run"] == 3
-
-
 @pytest.fixture
-def begun(tmp_path, monkeypatch):
-    """A pack of two runs that are trained together; what is kept of them when each is measured is written down."""
-    digits, kept = data.load("digits"), []
-    pack = [CONFIG, replace(CONFIG, epochs=1, seed=1)]
-    survey, runs = landscape._Survey(pack, digits, MASKS, torch.device("cpu")), RunStore(tmp_path)
-    runs.check_writable()
+def kept(tmp_path, monkeypatch):
+    """Runs are trained in one pack; what is kept among the paused when each is measured is written down."""
+    kept: list[set[str]] = []
 
     def noted(*rest):
         kept.append({path.stem for path in (tmp_path / "paused").glob("*.pt")})
         return measure(*rest)
 
+    monkeypatch.setattr(landscape._Survey, "packs", lambda self, configs: [list(configs)])
     monkeypatch.setattr(landscape, "measure", noted)
-    return pack, survey.made(pack, runs, float("inf"), 2, None), kept
+    return kept
 
 
-def test_a_pack_is_trained_before_any_of_it_is_measured(begun):
-    pack, making, kept = begun
-    found = dict(making)
-    assert set(found) == {config.key for config in pack}
-    # When the first was measured both had ended; what is measured is not kept any longer.
-    assert kept[0] == set(found)
-    assert len(kept[1]) == 1
+def test_a_pack_is_trained_before_any_of_it_is_measured_and_what_is_not_measured_is_not_trained_again(
+    kept, tmp_path, monkeypatch
+):
+    pack = [CONFIG, replace(CONFIG, epochs=1, seed=1)]
+    noted = landscape.measure
 
+    def once(*rest):
+        if kept:
+            raise KeyboardInterrupt  # as the user does while the second is measured
+        return noted(*rest)
 
-def test_what_is_trained_and_not_measured_is_not_trained_again(begun, tmp_path):
-    pack, making, _ = begun
-    first, _ = next(making)
-    making.close()  # as an interruption does, or the time limit
-    (left,) = {config.key for config in pack} - {first}
-    ended = torch.load(tmp_path / "paused" / f"{left}.pt", weights_only=True)
+    monkeypatch.setattr(landscape, "measure", once)
+    with pytest.raises(KeyboardInterrupt):
+        measured(pack, tmp_path)
+    assert kept == [{config.key for config in pack}]  # when the first was measured both had ended
+    (path,) = (tmp_path / "paused").glob("*.pt")
+    ended = torch.load(path, weights_only=True)
+    monkeypatch.setattr(landscape, "measure", noted)
     ds = measured(pack, tmp_path)
     assert not list((tmp_path / "paused").glob("*.pt"))
-    row = ds.isel(run=ds["key"].values.tolist().index(left))
+    row = ds.isel(run=ds["key"].values.tolist().index(path.stem))
     assert row["seconds"].item() == ended["train_seconds"] + ended["eval_seconds"]
-    whole = measured([config for config in pack if config.key == left], tmp_path / "elsewhere")
-    np.testing.assert_array_equal(row["top_eigenvalue"], whole["top_eigenvalue"][0])
-
-
-def test_with_no_time_and_nothing_done_that_is_said(tmp_path):
-    with pytest.raises(TimeoutError, match="the time limit of 1e-09 s ended before any of 1 landscapes"):
-        measured([CONFIG], tmp_path, time_limit=1e-9)
 
 
 @pytest.mark.slow

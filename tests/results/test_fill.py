@@ -1,0 +1,255 @@
+"""The loop that fills a store: made once, by whichever process, after kills too, and within the time that there is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import xarray as xr
+from made_runs import made_run
+from waiting import wait_until
+
+from dolb import results
+from dolb.results import fill as filling
+from dolb.results.fill import Todo, fill
+from dolb.training.config import RunConfig
+
+PROCESSES = multiprocessing.get_context("fork")
+
+
+def grid(n: int) -> list[RunConfig]:
+    return [RunConfig(experiment="batch-size", epochs=1, seed=seed) for seed in range(n)]
+
+
+class Maker:
+    """Makes runs at once, notes which, and can take its time, or do something after each."""
+
+    def __init__(self, seconds: float = 0.0, after=lambda todo: None, log: Path | None = None):
+        self.made: list[int] = []
+        self.seconds, self.after, self.log = seconds, after, log
+
+    def __call__(self, todo: Todo[RunConfig]) -> Iterator[xr.Dataset]:
+        for config in todo.claim():
+            time.sleep(self.seconds)
+            self.made.append(config.seed)
+            if self.log:
+                with self.log.open("a") as file:
+                    file.write(f"{os.getpid()} {config.seed}\n")
+            yield made_run(**config.as_dict())
+            self.after(todo)
+
+
+def filled(n: int, maker, store: Path | None, **options) -> xr.Dataset:
+    return fill(grid(n), maker, store=store, progress=False, **options)
+
+
+def test_results_come_in_the_order_asked_for_and_are_not_made_again(tmp_path):
+    maker = Maker()
+    asked = grid(3)[::-1]
+    first = fill([*asked, asked[0]], maker, store=tmp_path, progress=False)
+    assert first["seed"].values.tolist() == [2, 1, 0]
+    assert first.attrs["unfinished"] == 0
+    again = fill(asked, maker, store=tmp_path, progress=False)
+    xr.testing.assert_identical(again, first)
+    assert len(maker.made) == 3
+    filled(4, maker, tmp_path)
+    assert maker.made[3:] == [3]
+
+
+def test_without_a_store_results_live_in_the_dataset_alone():
+    assert filled(2, Maker(), None).sizes["run"] == 2
+
+
+def test_a_file_that_is_broken_or_of_other_data_is_set_aside_and_made_again(tmp_path):
+    filled(3, Maker(), tmp_path)
+    broken = results.RunStore(tmp_path).path(grid(3)[1].key)
+    half = broken.read_bytes()[:1000]
+    broken.write_bytes(half)
+    maker = Maker()
+    filled(3, maker, tmp_path)
+    assert maker.made == [1]
+    assert broken.with_name(f"{broken.name}.aside-1").read_bytes() == half
+    filled(3, again := Maker(), tmp_path, fingerprint=lambda config: "sha256:made" if config.seed else "sha256:new")
+    assert again.made == [0]
+
+
+def test_a_store_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path, read_only):
+    first = filled(2, Maker(), tmp_path)
+    maker = Maker()
+    with read_only(tmp_path):
+        with pytest.raises(results.StoreError, match=f"the store {tmp_path} cannot be written"):
+            filled(3, maker, tmp_path)
+        xr.testing.assert_identical(filled(2, maker, tmp_path), first)  # what is finished can be had all the same
+    assert maker.made == []
+
+
+def test_nothing_to_make_is_refused():
+    with pytest.raises(ValueError, match="no masks to make: the list of configs is empty"):
+        fill([], Maker(), what="masks")
+
+
+def test_results_of_an_earlier_version_are_completed_before_they_are_merged(tmp_path):
+    def complete(ds: xr.Dataset) -> xr.Dataset:
+        return ds if "device_share" in ds else ds.assign(device_share=("run", [0.5]))
+
+    filled(1, Maker(), tmp_path)
+    assert filled(2, Maker(), tmp_path, complete=complete)["device_share"].values.tolist() == [0.5, 0.5]
+
+
+# Time, and what cannot be had
+
+
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    """A clock that a test moves on: on a busy machine no test can say how long things take."""
+    now = [100.0]
+    monkeypatch.setattr(filling, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
+    return now
+
+
+def test_what_time_leaves_undone_is_counted_and_made_by_a_later_call(tmp_path, clock):
+    def after(todo: Todo[RunConfig]) -> None:
+        clock[0] += 10
+
+    short = filled(4, Maker(after=after), tmp_path, time_limit=15)  # the third would begin after 20
+    assert (short.sizes["run"], short.attrs["unfinished"]) == (2, 2)
+    rest = Maker()
+    assert filled(4, rest, tmp_path).attrs["unfinished"] == 0
+    assert rest.made == [2, 3]
+
+
+def test_where_it_is_foreseen_nothing_begins_that_would_end_late(tmp_path, clock):
+    def make(todo: Todo[RunConfig]) -> Iterator[xr.Dataset]:
+        for config in todo.claim():
+            clock[0] += 10
+            yield made_run(**config.as_dict())
+
+    assert filled(3, make, tmp_path, time_limit=15, foresee=True).sizes["run"] == 1
+
+
+def test_a_time_limit_too_short_for_anything_says_so(tmp_path):
+    with pytest.raises(TimeoutError, match="the time limit of 0 s ended before any of 2 runs did"):
+        filled(2, Maker(), tmp_path, time_limit=0)
+
+
+def test_what_cannot_be_had_is_passed_over_and_the_result_says_why(tmp_path):
+    def make(todo: Todo[RunConfig]) -> Iterator[xr.Dataset]:
+        for config in todo.claim():
+            if config.seed == 1:
+                todo.pass_over(config, "its weights cannot be fetched")
+            else:
+                yield made_run(**config.as_dict())
+
+    ds = filled(3, make, tmp_path)
+    assert ds["seed"].values.tolist() == [0, 2]
+    assert (ds.attrs["unfinished"], ds.attrs["unavailable"]) == (1, "its weights cannot be fetched")
+
+
+def test_an_error_leaves_what_was_made_in_the_store_and_no_claim(tmp_path):
+    def after(todo: Todo[RunConfig]) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        filled(3, Maker(after=after), tmp_path)
+    rest = Maker()
+    filled(3, rest, tmp_path)
+    assert rest.made == [1, 2]
+
+
+# Signals
+
+
+def test_ctrl_c_takes_effect_once_what_is_in_hand_is_saved(tmp_path):
+    maker = Maker(after=lambda todo: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        filled(3, maker, tmp_path, gentle=True)
+    assert maker.made == [0]
+    assert results.RunStore(tmp_path).keys() == [grid(1)[0].key]
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ds = filled(3, Maker(after=lambda todo: signal.raise_signal(signal.SIGINT)), tmp_path, gentle=True)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ds.attrs["unfinished"] == 0
+
+
+def test_in_a_thread_signals_are_left_alone(tmp_path):
+    before, done = signal.getsignal(signal.SIGTERM), []
+    thread = threading.Thread(target=lambda: done.append(filled(1, Maker(), tmp_path, gentle=True)))
+    thread.start()
+    thread.join()
+    assert done[0].sizes["run"] == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# Several processes
+
+
+@pytest.fixture
+def start():
+    """Fill a store in another process; all are ended with the test."""
+    processes = []
+
+    def start(n: int, store: Path, maker: Maker):
+        processes.append(PROCESSES.Process(target=filled, args=(n, maker, store)))
+        processes[-1].start()
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def test_processes_share_a_store_and_make_everything_once(tmp_path, start):
+    log = tmp_path / "log"
+    for process in [start(6, tmp_path / "store", Maker(seconds=0.1, log=log)) for _ in range(2)]:
+        process.join()
+        assert process.exitcode == 0
+    made = [line.split() for line in log.read_text().splitlines()]
+    assert sorted(int(seed) for _, seed in made) == list(range(6))
+    assert len({pid for pid, _ in made}) == 2
+    nothing = Maker()
+    assert filled(6, nothing, tmp_path / "store").sizes["run"] == 6
+    assert nothing.made == []
+
+
+def held(store: Path, key: str) -> bool:
+    if not (store / "locks").is_dir():
+        return False
+    with results.RunStore(store).claim(key) as mine:
+        return not mine
+
+
+def test_what_a_killed_process_held_is_taken_over(tmp_path, start):
+    holder = start(1, tmp_path, Maker(seconds=600))
+    wait_until(lambda: held(tmp_path, grid(1)[0].key))
+    maker = Maker()
+    threading.Timer(1.0, holder.kill).start()
+    assert filled(3, maker, tmp_path).sizes["run"] == 3
+    assert sorted(maker.made) == [0, 1, 2]
+
+
+def test_in_order_nothing_is_made_before_what_another_process_holds(tmp_path, start):
+    start(1, tmp_path, Maker(seconds=1.0))
+    wait_until(lambda: held(tmp_path, grid(1)[0].key))
+    seen: list[bool] = []
+
+    def make(todo: Todo[RunConfig]) -> Iterator[xr.Dataset]:
+        for config in todo.claim(in_order=True):
+            seen.append(todo.store.path(grid(1)[0].key).exists())
+            yield made_run(**config.as_dict())
+
+    assert filled(3, make, tmp_path).sizes["run"] == 3
+    assert seen == [True, True]
