@@ -25,7 +25,7 @@ def test_ranks_get_a_core_each_where_neighbours_share_one_too(monkeypatch):
 
 def test_a_machine_is_named_by_its_processor_and_threads(two_to_a_core):
     assert cores.threads_per_core() == 2
-    assert cores.in_words() == f"{cores.processor()}, 8 threads, 2 to a core"
+    assert cores.machine_name() == f"{cores.processor()}, 8 threads, 2 to a core"
 
 
 def test_this_machine_has_the_threads_that_this_process_may_use():
