@@ -52,7 +52,7 @@ def test_a_notebook_trains_and_draws_a_set_of_ones_own(demo_store, tmp_path, rep
     source = repo_root / "notebooks" / "05-filtered-large-batch.ipynb"
     target = publish.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
     outputs = outputs_of(target)
-    assert any("a line for full, network, mine data" in text for text in outputs)
+    assert any("for full, filtered, mine data" in text for text in outputs)
 
 
 @pytest.mark.slow

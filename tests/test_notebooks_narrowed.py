@@ -24,9 +24,9 @@ def narrowed(tmp_path, repo_root, monkeypatch):
 
 
 @pytest.mark.slow
-def test_by_one_rank_the_page_on_both_libraries_says_that_no_simulator_can_be_judged(narrowed):
+def test_by_one_rank_the_page_on_both_libraries_is_drawn_and_judges_no_scaling(narrowed):
     said = narrowed("11-ddp-vs-horovod", ranks=[1])
-    assert "the simulator cannot be judged: 0 points of more than one rank were measured" in said
+    assert "J1: not yet measured" in said
 
 
 @pytest.mark.slow
@@ -41,5 +41,5 @@ def test_the_page_on_one_step_says_which_ranks_are_published_if_asked_for_others
 @pytest.mark.slow
 def test_the_page_on_large_batches_compares_two_sets_without_full_data(narrowed):
     said = narrowed("05-filtered-large-batch", sets=["network", "random"], batch_sizes=[6272, 8192])
-    assert "network less random" in said
-    assert "network less full" not in said
+    assert "<th>filtered less random</th>" in said
+    assert "<th>filtered less full</th>" not in said
