@@ -27,7 +27,7 @@ from dolb.recipes.filtered import (
 )
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
-from dolb.recipes.study import FORMER_RATE, data_of, rate, tuned, tuned_extractor
+from dolb.recipes.study import FORMER_RATE, data_of, rate, tuned
 from dolb.training.config import RunConfig
 
 __all__ = [
@@ -63,7 +63,6 @@ __all__ = [
     "require_own",
     "step_timeline",
     "tuned",
-    "tuned_extractor",
     "tuning",
 ]  # fmt: skip
 

@@ -83,12 +83,6 @@ def tuned(scale: str) -> dict[int, float]:
     return dict(STUDIES["demo" if scale == "demo" else "paper"].tuned)
 
 
-def tuned_extractor(scale: str) -> dict[int, float]:
-    """Return the rate at which the networks are trained whose features make the maps, by their batch size."""
-    study = STUDIES["demo" if scale == "demo" else "paper"]
-    return {study.extractor_batch_size: study.extractor_rate}
-
-
 def tuned_run(
     scale: str, experiment: str, arch: str, batch_size: int, *, epochs: int | None = None, **more: object
 ) -> RunConfig:
