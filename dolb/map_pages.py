@@ -77,5 +77,5 @@ def publish_images(slug: str, ds: xr.Dataset, folder: Path, data_dir: Path | Non
 
 def drawn_images(ds: xr.Dataset, data: datasets.ImageData) -> viewer.Thumbnails:
     """Return the images that the figure of maps draws, by their number among training and test set."""
-    drawn = noise.points(ds, data.classes)["image"].to_numpy()
+    drawn = noise.points(ds, data.classes)["example"].to_numpy()
     return viewer.thumbnails(np.concatenate([data.train_images, data.test_images])[drawn], drawn, data.fingerprint)

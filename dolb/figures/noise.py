@@ -19,7 +19,7 @@ _SHARE = "share of training images called noise"
 def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
     """Draw the map of one extractor to zoom, a point per image by class; extractor and set are chosen below it.
 
-    ``points`` has image, set, class, and for each extractor its places ``EXTRACTOR x`` and ``EXTRACTOR y``.
+    ``points`` has example, set, class, and for each extractor its places ``EXTRACTOR x`` and ``EXTRACTOR y``.
     """
     extractors = [name.removesuffix(" x") for name in points.columns if name.endswith(" x")]
     sets = list(dict.fromkeys(points["set"]))
@@ -39,7 +39,7 @@ def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
             x=alt.X("x:Q", axis=_NO_AXIS).scale(zero=False),
             y=alt.Y("y:Q", axis=_NO_AXIS).scale(zero=False),
             color=colour,
-            tooltip=[alt.Tooltip("class:N"), alt.Tooltip("image:N")],
+            tooltip=[alt.Tooltip("class:N"), alt.Tooltip("example:N")],
         )
         .properties(width="container", height=460)
         .add_params(network, shown, alt.selection_interval(bind="scales"))

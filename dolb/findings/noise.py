@@ -61,7 +61,7 @@ def best_maps(ds: xr.Dataset) -> xr.Dataset:
 
 
 def points(ds: xr.Dataset, classes: Sequence[str], most: int = DRAWN) -> pd.DataFrame:
-    """Return a row per image drawn: ``image``, its number, training set first, ``set``, ``class``, and its places.
+    """Return a row per image drawn: ``example``, its number, training set first, ``set``, ``class``, and its places.
 
     ``EXTRACTOR x`` and ``EXTRACTOR y`` are its place on the map of each extractor. Of training and test set at most
     ``most`` are drawn, evenly spaced.
@@ -71,7 +71,7 @@ def points(ds: xr.Dataset, classes: Sequence[str], most: int = DRAWN) -> pd.Data
     drawn = np.concatenate(
         [one[:: max(1, -(-len(one) // most))] for one in (np.flatnonzero(~test), np.flatnonzero(test))]
     )
-    frame = pd.DataFrame({"image": drawn, "set": np.where(test[drawn], "test set", "training set")})
+    frame = pd.DataFrame({"example": drawn, "set": np.where(test[drawn], "test set", "training set")})
     frame["class"] = np.array(classes)[ds["label"].to_numpy()[drawn]]
     for run, extractor in enumerate(rows(ds)["extractor"]):
         for name in ("x", "y"):

@@ -145,7 +145,7 @@ def serve(folder: Path, port: int, say: Callable[[str], None], open_page: bool) 
 
 
 def pictures_in_tooltips(images: Thumbnails, files: str | Path | None = None) -> Viewer:
-    """Return the script by which tooltips of the page's charts show the image that their field ``image`` names."""
+    """Return the script by which tooltips of the page's charts show the image that their field ``example`` names."""
     data = images.placed(files, f"{Path(files).name}/" if files is not None else "")
     script = f"{_asset('pictures.js')}dolbPictures.inTooltips({_json(data)});"
     return Viewer(

@@ -35,13 +35,13 @@
     };
   }
 
-  // Puts the image into the tooltip of a chart that names it: a field with the title `image`.
+  // Puts the image into the tooltip of a chart that names it: a field `example`.
   function inTooltips(data) {
     const picture = pictures(data);
     new MutationObserver(() => {
       const tooltip = document.getElementById("vg-tooltip-element");
       if (!tooltip || tooltip.querySelector("canvas")) return;
-      const key = [...tooltip.querySelectorAll(".key")].find((cell) => cell.textContent.trim() === "image");
+      const key = [...tooltip.querySelectorAll(".key")].find((cell) => cell.textContent.trim() === "example");
       const image = key && picture(Number(key.nextElementSibling.textContent.replace(/\D/g, "")));
       if (!image) return;
       Object.assign(image.style, { display: "block", width: "96px", height: "96px", imageRendering: "pixelated" });
