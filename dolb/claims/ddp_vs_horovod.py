@@ -19,7 +19,7 @@ def _lead(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate |
     every = leads[leads["arch"] == study.EVERY]
     if every.empty:
         return [None]
-    most = every.loc[every["ranks"].idxmax()]
+    most = every.sort_values("ranks").iloc[-1]
     return [Estimate(float(most["value"]), float(most["low"]), float(most["high"]), int(most["n"]))]
 
 

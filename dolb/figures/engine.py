@@ -5,13 +5,13 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import COLOURS, REPORTED, batch_size_axis, by_depth, picked
+from dolb.figures.style import COLOURS, REPORTED, Panel, batch_size_axis, by_depth, picked
 
 LEGEND = alt.Legend(orient="top", columns=2, labelLimit=300)
 OURS, OTHERS = [COLOURS[1], COLOURS[0]], [COLOURS[4], COLOURS[2], COLOURS[3], COLOURS[5]]
 
 
-def ratios(table: pd.DataFrame, baseline: str, title: str = "") -> alt.LayerChart:
+def ratios(table: pd.DataFrame, baseline: str, title: str = "") -> Panel:
     """Draw how many times as fast as the baseline programs are, a group of bars for each network and batch size.
 
     ``table`` has cell, program, kind, ratio, ratio_low, ratio_high, images_per_second, repeats.
@@ -44,7 +44,7 @@ def ratios(table: pd.DataFrame, baseline: str, title: str = "") -> alt.LayerChar
     ).properties(width="container", height=52 * table["cell"].nunique(), title=title)  # fmt: skip
 
 
-def speeds(cells: pd.DataFrame, title: str = "") -> alt.LayerChart:
+def speeds(cells: pd.DataFrame, title: str = "") -> Panel:
     """Draw images per second against batch size on a GPU, a line per program, one network at a time, under its limits.
 
     ``cells`` has arch, batch_size, program, kind, images_per_second, low, high, arithmetic, memory, of_limit.

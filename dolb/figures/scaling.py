@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, picked
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked
 
 DASHED = [6, 4]
 LIBRARIES = {"DDP": COLOURS[0], "Horovod": COLOURS[4]}
@@ -36,7 +36,7 @@ def _interval(form: str) -> list[alt.Tooltip]:
     ]
 
 
-def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: int, title: str = "") -> alt.LayerChart:
+def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: int, title: str = "") -> Panel:
     """Draw DDP's throughput over Horovod's by ranks: measured as points with intervals, simulated as dashed lines.
 
     Both have ranks, value, low, high; ``measured`` has arch, of which ``every`` is drawn large, and ``simulated`` has
@@ -77,7 +77,7 @@ def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: 
     ).properties(width="container", height=300, title=title)  # fmt: skip
 
 
-def measured_scaling(cells: pd.DataFrame, title: str = "") -> alt.LayerChart:
+def measured_scaling(cells: pd.DataFrame, title: str = "") -> Panel:
     """Draw measured efficiency by ranks, a line per library, one network and scaling at a time, weak scaling first.
 
     ``cells`` has arch, scaling, variant, ranks, images_per_second, efficiency, low, high, batch_size, repeats. The grey
@@ -102,7 +102,7 @@ def measured_scaling(cells: pd.DataFrame, title: str = "") -> alt.LayerChart:
     ).properties(width="container", height=280, title=title)
 
 
-def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> alt.LayerChart:
+def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> Panel:
     """Draw efficiency by the bandwidth of a host's link, one network and number of hosts at a time.
 
     ``cells`` are measured, full points with intervals: arch, hosts, variant, link_mbit, achieved_mbit, efficiency, low,
@@ -144,17 +144,17 @@ def _library() -> alt.Color:
 
 def _by_library(
     base: alt.Chart, y: alt.Y, tooltip: list[alt.Tooltip], behind: alt.Chart, shown: alt.Parameter, joined: bool = True
-) -> alt.LayerChart:
+) -> Panel:
     """Draw points of both libraries with intervals, joined or not, over what is behind them."""
     library = alt.selection_point(fields=["variant"], bind="legend")
     ours = base.encode(color=_library(), opacity=picked(library))
-    parts = [ours.mark_line(strokeWidth=2).encode(y=y)] if joined else []
+    parts: list[alt.Chart] = [ours.mark_line(strokeWidth=2).encode(y=y)] if joined else []
     rules = ours.mark_rule(strokeWidth=1.5, clip=True).encode(y=alt.Y("low:Q", title="efficiency"), y2="high:Q")
     points = ours.mark_point(filled=True, size=70).encode(y=y, tooltip=tooltip).add_params(library, shown)
     return alt.layer(behind, *parts, rules, points)
 
 
-def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "") -> alt.LayerChart:
+def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "") -> Panel:
     """Draw simulated efficiency by GPUs, a dashed line and a band per library; the rule is where the study ended.
 
     ``curves`` has variant, ranks, efficiency, efficiency_low, efficiency_high, network, arch. The wheel zooms along the
@@ -190,7 +190,7 @@ def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "") -> al
     ).properties(width="container", height=280, title=title)  # fmt: skip
 
 
-def tuning(table: pd.DataFrame, title: str = "") -> alt.LayerChart:
+def tuning(table: pd.DataFrame, title: str = "") -> Panel:
     """Draw what each setting changes against the defaults: measured as full points with intervals, simulated hollow.
 
     ``table`` has panel, source, library, setting, value, and on measured rows low, high, n.

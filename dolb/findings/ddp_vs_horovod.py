@@ -150,9 +150,9 @@ def best_setting_held_out(ds: xr.Dataset, library: str = "horovod") -> pd.Series
         return ratio
     table = ratio.rename("ratio").reset_index()
     table = table[(table["library"] == library) & ~_usual(table)]
-    wide = np.log(table.pivot_table(index="repeat", columns=list(SETTINGS), values="ratio")).dropna(axis="columns")
+    wide = table.pivot_table(index="repeat", columns=list(SETTINGS), values="ratio").dropna(axis="columns")
     held_out = {
-        repeat: float(np.exp(wide.loc[repeat, wide.drop(index=repeat).mean().idxmax()]))
+        repeat: float(wide.loc[repeat, wide.drop(index=repeat).agg(stats.gmean).idxmax()])
         for repeat in (wide.index if len(wide) > 1 else ())
     }
     return pd.Series(held_out, dtype=float)

@@ -50,10 +50,10 @@ def differences(frame: pd.DataFrame) -> pd.DataFrame:
     cells, draws = bootstrapped(frame, [*CELL, "path"])
     rows = []
     for values, group in cells.groupby(CELL, sort=True):
-        at = dict(zip(group["path"], group.index, strict=True))
+        at = {str(path): int(position) for path, position in zip(group["path"], group.index.to_numpy(), strict=True)}
         if set(at) != {PLAIN, FAST}:
             continue
-        plain, fast = cells.loc[at[PLAIN]], cells.loc[at[FAST]]
+        plain, fast = (cells.iloc[at[path]].to_dict() for path in (PLAIN, FAST))
         low, high = quantiles(draws[:, at[FAST]] - draws[:, at[PLAIN]])
         rows.append(
             {
@@ -80,8 +80,8 @@ def differences_table(found: pd.DataFrame) -> pd.DataFrame:
             "plain": found["plain"].map("{:.1%}".format),
             "fast": found["fast"].map("{:.1%}".format),
             "difference in points": [
-                f"{100 * row.difference:+.1f} ({100 * row.low:+.1f} to {100 * row.high:+.1f})"
-                for row in found.itertuples()
+                f"{100 * row['difference']:+.1f} ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
+                for row in found.to_dict("records")
             ],
             "seeds": found["seeds"],
             "collapsed near the end": found["collapsed"],

@@ -96,7 +96,7 @@ def pooled_geometric(values: pd.Series, alike: Sequence[str] = (), spread_of: pd
     known = shared["free"].where(shared["free"] > 0)
     half = stats.t.ppf(TAILS[1], known) * np.sqrt(shared["squares"] / known / cells["count"])
     bounds = {"value": cells["mean"], "low": cells["mean"] - half, "high": cells["mean"] + half}
-    return np.exp(pd.DataFrame(bounds)).assign(n=cells["count"])
+    return pd.DataFrame({name: np.exp(logs) for name, logs in bounds.items()}).assign(n=cells["count"])
 
 
 def _log_cells(values: pd.Series) -> pd.DataFrame:

@@ -58,8 +58,10 @@ def table(ds: xr.Dataset, source: str) -> pd.DataFrame:
     """Return the shares of one source for readers: a row for each part, a column for each library."""
     found = shares(ds).query("source == @source").dropna(subset="value")
     written = [
-        "none" if not row.value else f"{row.value:.0%}" + (f" ({row.low:.0%} to {row.high:.0%})" if row.n > 1 else "")
-        for row in found.itertuples()
+        (f"{row['value']:.0%}" + (f" ({row['low']:.0%} to {row['high']:.0%})" if row["n"] > 1 else ""))
+        if row["value"]
+        else "none"
+        for row in found.to_dict("records")
     ]
     wide = found.assign(written=written).pivot_table(index="part", columns="variant", values="written", aggfunc="first")
     wide = wide.reindex([*PARTS, HIDDEN]).dropna(how="all").fillna("")

@@ -180,3 +180,18 @@ def test_an_interval_can_be_put_where_its_number_is():
     draws = np.linspace(0.2, 0.4, 1001)
     assert intervals.quantiles(draws) == pytest.approx((0.205, 0.395))
     assert intervals.quantiles(draws, 0.1) == pytest.approx((0.005, 0.195))
+
+
+def test_cells_of_few_repetitions_share_the_spread_of_those_that_are_alike():
+    cells = {("a", "x"): [1.0, 1.1], ("a", "y"): [2.0, 2.1, 2.3], ("b", "x"): [5.0, 9.0], ("b", "y"): [7.0]}
+    index = [(*cell, repeat) for cell, values in cells.items() for repeat in range(len(values))]
+    names = pd.MultiIndex.from_tuples(index, names=["arch", "library", "repeat"])
+    values = pd.Series(np.concatenate(list(cells.values())), index=names)
+    found = intervals.pooled_geometric(values, ["arch"])
+    logs = [np.log(cells["a", name]) for name in "xy"]
+    squares = sum(((one - one.mean()) ** 2).sum() for one in logs)
+    half = stats.t.ppf(0.975, 3) * np.sqrt(squares / 3 / 2)
+    assert found.loc[("a", "x"), "value"] == pytest.approx(np.sqrt(1.1))
+    assert np.log(found.loc[("a", "x"), "high"]) == pytest.approx(logs[0].mean() + half)
+    assert found.loc[("b", "y"), "high"] > 9  # measured once, and as uncertain as its like
+    assert intervals.pooled_geometric(values.drop(index=["a"]).iloc[-1:])["low"].isna().all()
