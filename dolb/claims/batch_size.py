@@ -9,7 +9,7 @@ import xarray as xr
 
 from dolb.claims.rule import Claim, Judge
 from dolb.findings import batch_size as study
-from dolb.findings.intervals import Estimate, paired, student, welch
+from dolb.findings.intervals import Estimate, student, welch
 
 SLUG = "batch-size"
 
@@ -32,10 +32,7 @@ def _mean(differences: pd.Series) -> Estimate | None:
 
 def _spread(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate | None]:
     """Return G2: by how much the networks lie farther apart at the highest rate that all have than at the lowest."""
-    apart = study.ranges(study.judged_runs(found[SLUG]))
-    if apart.shape[1] < 2:
-        return [None]
-    growth = paired(apart, apart.columns[-1], apart.columns[0])
+    growth = study.growth(study.judged_runs(found[SLUG]))
     return [growth and growth.points()]
 
 

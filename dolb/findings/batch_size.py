@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import bootstrapped, over_seeds, quantiles, size_interval
+from dolb.findings.intervals import Estimate, bootstrapped, over_seeds, quantiles, size_interval
 from dolb.findings.runs import AT_CHANCE, final_accuracy
 
 CURVE = ("arch", "lr")
@@ -188,6 +188,27 @@ def ranges(runs: pd.DataFrame) -> pd.DataFrame:
     return apart.pivot_table(index="batch_size", columns="lr", values="range").dropna()
 
 
+def growth(runs: pd.DataFrame) -> Estimate | None:
+    """Return by how much the networks lie farther apart at the highest rate that all have than at the lowest.
+
+    The interval is that of other seeds: of bootstrap draws, moved to what was measured, as a range grows by noise.
+    """
+    apart = ranges(runs)
+    if apart.shape[1] < 2:
+        return None
+    cells, draws = bootstrapped(runs, CELL)
+    ends = []
+    for rate in apart.columns[[-1, 0]]:
+        chosen = cells[(cells["lr"] == rate) & cells["batch_size"].isin(apart.index)]
+        ends.append(chosen.sort_values(["batch_size", "arch"]).index.to_numpy().reshape(len(apart), -1))
+    measured, drawn = (
+        np.subtract(*(np.ptp(values[..., places], axis=-1).mean(axis=-1) for places in ends))
+        for values in (cells["accuracy"].to_numpy(), draws)
+    )
+    n = int(cells.loc[np.unique(ends), "n"].sum())
+    return Estimate(float(measured), *quantiles(drawn, float(measured)), n)
+
+
 def depth_by_rate(runs: pd.DataFrame, **networks: Sequence[str]) -> pd.DataFrame:
     """Return, by rate, how far the networks lie apart in points, and the mean suddenness of each kind of network."""
     apart = 100 * ranges(runs).mean().rename("range over depths (points)")
@@ -238,7 +259,7 @@ def separated(ds: xr.Dataset) -> pd.DataFrame:
     From the batch that was run in shares to a small batch ``batch_size``, ``total`` is the change of accuracy. Taking
     only the statistics over that few examples changes it by ``statistics``; ``gradient`` is the rest, the change
     between two runs whose statistics see equally few examples and whose gradients do not. ``difference`` is the first
-    part less the second; ``n`` the fewest seeds of the three cells.
+    part less the second; ``n`` counts the runs of the three cells.
     """
     parts = ("total", "statistics", "gradient", "difference")
     columns = ["arch", "lr", "from_size", "batch_size", *(f"{p}{end}" for p in parts for end in ("", "_low", "_high"))]
@@ -260,7 +281,7 @@ def separated(ds: xr.Dataset) -> pd.DataFrame:
         row = [one["arch"], one["lr"], size, small]
         changes = zip(_changes(*cells["accuracy"].to_numpy()[at]), _changes(*draws.T[at]), strict=True)
         row += [number for change, drawn in changes for number in (float(change), *quantiles(drawn))]
-        rows.append([*row, int(cells["n"].to_numpy()[at].min())])
+        rows.append([*row, int(cells["n"].to_numpy()[at].sum())])
     return pd.DataFrame(rows, columns=[*columns, "n"])
 
 

@@ -55,7 +55,7 @@ def level(lr, apart):
 def test_g2_is_how_much_farther_apart_the_depths_are_at_the_highest_rate():
     found = judged("G2", *level(0.01, 0.002), *level(0.1, 0.05))
     assert found.estimates[0].value == pytest.approx(100 * 4 * (0.05 - 0.002), abs=1e-4)
-    assert found.estimates[0].n == len(SIZES)
+    assert found.estimates[0].n == len(SIZES) * 2 * 5  # runs: two rates, five networks
     assert found.outcome == "replicated"
     assert judged("G2", *level(0.01, 0.05), *level(0.1, 0.002)).outcome == "not replicated"
 
