@@ -22,9 +22,20 @@ def masks(shares=SHARES, trainings=2, **more):
     ]
     frame = pd.DataFrame(rows)
     same = {
-        "key": "", "weights": "trained", "map_seed": 0, "filter": "dbscan", "perplexity": 30.0, "min_samples": 5,
-        "seconds": 1.0, "eps": 0.5, "network_accuracy": 0.9, "feature_width": 512, "peak_memory_bytes": 1, **THEN, **more,
-    }  # fmt: skip
+        "key": "",
+        "weights": "trained",
+        "map_seed": 0,
+        "filter": "dbscan",
+        "perplexity": 30.0,
+        "min_samples": 5,
+        "seconds": 1.0,
+        "eps": 0.5,
+        "network_accuracy": 0.9,
+        "feature_width": 512,
+        "peak_memory_bytes": 1,
+        **THEN,
+        **more,
+    }
     keep = np.arange(10_000)[None] >= (10_000 * frame.pop("removed").to_numpy()[:, None]).round()
     coords = {name: ("run", values.to_numpy()) for name, values in frame.assign(**same).items()}
     return xr.Dataset({"keep": (("run", "example"), keep)}, coords)
