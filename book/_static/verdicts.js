@@ -28,7 +28,7 @@ document.addEventListener("DOMContentLoaded", function () {
 
   var asked = new URLSearchParams(location.search);
   fields.forEach(function (name) { form.elements[name].value = asked.get(name) || ""; });
-  form.addEventListener("input", remember);
+  ["input", "change"].forEach(function (event) { form.addEventListener(event, remember); });
   form.addEventListener("submit", function (event) { event.preventDefault(); });
   form.hidden = false;
   filter();

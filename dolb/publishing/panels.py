@@ -27,6 +27,7 @@ from dolb import results
 CANVAS_ROWS = 3000
 MOST_NUMBERS = 5  # in the sentences of a page; figures and tables carry the others
 LEAST_FONT_SIZE = 12  # pixels
+MOST_CHARACTERS = 100_000  # of a file that the page itself holds
 _chart_numbers = itertools.count(1)
 
 # Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too. A canvas
@@ -153,7 +154,8 @@ def ours(row: Mapping[Any, Any]) -> str:
         return ""
     value, low, high = (written(row[name], row["unit"]) for name in ("ours", "low", "high"))
     unit = {"points": " points", "exponent": "", "share": "", "ratio": ""}[row["unit"]]
-    return f"<strong>{value}</strong>{unit} ({low} to {high}; {row['n']} {row['repeated']})"
+    repeated = row["repeated"] if row["n"] > 1 else {"launches": "launch"}.get(row["repeated"], row["repeated"][:-1])
+    return f"<strong>{value}</strong>{unit} ({low} to {high}; {row['n']} {repeated})"
 
 
 def written(value: float, unit: str) -> str:
@@ -199,9 +201,7 @@ def what_was_run(
     again = again or _sweep(ds, slug, scale)
     minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
     cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
-    links = ", ".join(
-        _link(frame.to_csv(index=False), f"{name}.csv", f"{name}.csv", "text/csv") for name, frame in files.items()
-    )
+    links = _links({f"{name}.csv": frame.to_csv(index=False) for name, frame in files.items()}, notebook)
     draw = f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}"
     return _Described(
         '<details class="dolb-provenance"><summary>What was run, and how to run it again</summary>'
@@ -258,20 +258,31 @@ def _uncommitted(ds: xr.Dataset) -> list[tuple[str, str]]:
     return [("not in a commit", f"{changed} of the runs: their code had changes")] if changed else []
 
 
-def downloads(files: Mapping[str, str], words: str) -> HTML:
-    """Return a sentence and links to files, given as name and text, that a reader can save; the page holds them."""
-    links = ", ".join(_link(text, name, name, "application/json") for name, text in files.items())
+def downloads(files: Mapping[str, str], words: str, notebook: str) -> HTML:
+    """Return words and links to files, given as name and text, that a reader can save."""
+    links = _links(files, notebook)
     return _Described(f'<p class="dolb-downloads">{html.escape(words)} {links}</p>', f"{words} {', '.join(files)}")
+
+
+def _links(files: Mapping[str, str], notebook: str) -> str:
+    """Return links to files, given as name and text: in the page, or where they are large in a folder beside it."""
+    links = []
+    for name, text in files.items():
+        if len(text) <= MOST_CHARACTERS:
+            data = base64.b64encode(text.encode("utf-8")).decode("ascii")
+            target = f"data:text/plain;charset=utf-8;base64,{data}"
+        else:
+            folder = Path(f"{notebook}-files")  # the book publishes it beside the page
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+            target = f"{folder.name}/{name}"
+        links.append(f'<a download="{html.escape(name)}" href="{html.escape(target)}">{html.escape(name)}</a>')
+    return ", ".join(links)
 
 
 def notice(text: str) -> HTML:
     """Return a short notice in the place of a figure that cannot be drawn yet."""
     return _Described(f'<div class="dolb-notice" role="note">{html.escape(text)}</div>', text)
-
-
-def _link(text: str, name: str, words: str, kind: str) -> str:
-    data = base64.b64encode(text.encode("utf-8")).decode("ascii")
-    return f'<a download="{html.escape(name)}" href="data:{kind};charset=utf-8;base64,{data}">{html.escape(words)}</a>'
 
 
 # Pages opened from disk may have no navigator.clipboard, or one that refuses; a selected text area always copies.

@@ -124,8 +124,11 @@ def test_the_newest_commit_is_first_and_unknown_ones_last(repo_root):
     assert panels.newest_first(["0" * 40, listed[2], listed[0]])[-1] == "0" * 40
 
 
-def test_a_file_can_be_saved_from_the_page_itself():
-    page = panels.downloads({"a.json": "{}"}, "Traces <here>:").data
-    assert 'download="a.json"' in page
+def test_a_file_is_in_the_page_and_a_large_one_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    large = "0" * (panels.MOST_CHARACTERS + 1)
+    page = panels.downloads({"a.json": "{}", "b.json": large}, "Traces <here>:", "12-step-timeline").data
     assert base64.b64encode(b"{}").decode() in page
+    assert 'download="b.json" href="12-step-timeline-files/b.json"' in page
+    assert (tmp_path / "12-step-timeline-files" / "b.json").read_text() == large
     assert "&lt;here&gt;" in page
