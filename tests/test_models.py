@@ -67,12 +67,6 @@ def test_running_estimates_follow_the_mean_over_the_shares(workers, batch):
         torch.testing.assert_close(getattr(ghost, name), mean, rtol=1e-5, atol=1e-5)
 
 
-def test_ghost_batch_norm_over_one_share_is_ordinary_batch_norm():
-    ghost, (ordinary,), images = ghost_and_shares(1, 16)
-    torch.testing.assert_close(ghost(images), ordinary(images), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(ghost.running_var, ordinary.running_var)
-
-
 def test_in_evaluation_ghost_batch_norm_is_ordinary_batch_norm():
     ghost, ordinary, images = ghost_and_shares(4, 32)
     ghost(images)
@@ -83,26 +77,7 @@ def test_in_evaluation_ghost_batch_norm_is_ordinary_batch_norm():
     assert torch.equal(ghost.running_mean, before)
 
 
-def test_half_precision_comes_back_as_half_precision_from_statistics_in_single():
-    ghost, ordinary, images = ghost_and_shares(4, 32)
-    half = images.bfloat16()
-    out = ghost(half)
-    expected = torch.cat(
-        [layer(part.float()) for layer, part in zip(ordinary, half.tensor_split(len(ordinary)), strict=True)]
-    )
-    assert out.dtype == torch.bfloat16
-    torch.testing.assert_close(out.float(), expected, rtol=2**-8, atol=1e-4)  # bfloat16 rounds to 8 bits
-
-
 # Building
-
-
-def test_one_worker_builds_stock_layers_and_more_build_ghost_layers():
-    stock = [type(m) for m in models.build("resnet18", 10).modules() if isinstance(m, nn.BatchNorm2d)]
-    ghost = [m for m in models.build("resnet18", 10, bn_workers=8).modules() if isinstance(m, nn.BatchNorm2d)]
-    assert set(stock) == {nn.BatchNorm2d}
-    assert len(ghost) == len(stock) > 0
-    assert all(isinstance(m, models.GhostBatchNorm2d) and m.workers == 8 for m in ghost)
 
 
 def test_ghost_networks_have_the_weights_of_stock_ones():
@@ -141,11 +116,9 @@ def test_vgg11_has_more_weights_to_communicate_for_each_operation_than_the_resne
         return count(network) / counter.get_total_flops()
 
     assert weights_per_operation("vgg11") > 1.5 * max(map(weights_per_operation, ("resnet18", "resnet50")))
-    network, images = models.build("vgg11", 10).eval(), torch.randn(2, 3, 32, 32)
-    with torch.no_grad():
-        features = models.features(network, "vgg11", images)
-        assert features.shape == (2, models.require("vgg11").feature_width)
-        torch.testing.assert_close(network.classifier[6](features), network(images))
+    with torch.device("meta"):
+        features = models.features(models.build("vgg11", 10).eval(), "vgg11", torch.zeros(2, 3, 32, 32))
+    assert features.shape == (2, models.require("vgg11").feature_width)
 
 
 def test_a_network_takes_images_of_any_number_of_channels():
@@ -175,17 +148,3 @@ def test_initial_weights_depend_on_the_seed_alone():
     torch.rand(100)
     assert torch.equal(weights(seed=5), first)
     assert not torch.equal(weights(seed=6), first)
-
-
-def test_initializing_leaves_torchs_random_state_as_it_was():
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    models.initialize("smallnet-4", 10, 1, 1, seed=0)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_loss_is_the_cross_entropy_in_single_precision():
-    scores, labels = torch.randn(8, 10).bfloat16(), torch.arange(8)
-    for smoothing in (0.0, 0.1):
-        expected = nn.CrossEntropyLoss(label_smoothing=smoothing)(scores.float(), labels)
-        assert torch.equal(models.loss(scores, labels, smoothing), expected)

@@ -114,13 +114,6 @@ def test_a_run_equals_a_plain_loop_and_every_setting_takes_effect(digits, change
         assert np.abs(ds["train_loss"].values / unchanged - 1).max() > 1e-3
 
 
-def test_a_run_learns(digits):
-    ds = engine.train(config(epochs=12, lr=0.1), digits)
-    majority = np.bincount(digits.test_labels).max() / len(digits.test_labels)
-    assert ds["test_accuracy"].values[0, -1] > 3 * majority
-    assert ds["train_loss"].values[0, -1] < ds["train_loss"].values[0, 0] / 2
-
-
 # What is recorded
 
 
@@ -214,15 +207,6 @@ def test_packed_runs_equal_the_same_runs_alone_bit_by_bit(digits):
     assert len(packed) == len(MIXED)
     for run, ds in packed.items():
         assert same_bits(ds, engine.train(run, digits)), run
-
-
-def test_packed_runs_say_that_they_had_company(digits):
-    packed = dict(engine.train_many(MIXED[:2], digits, torch.device("cpu"), at_once=2))
-    short, long = (packed[run]["concurrent_runs"].item() for run in MIXED[:2])
-    assert short == 2.0
-    assert long == pytest.approx((2 + 1 + 1) / 3)  # its epochs have twice the steps: the other ended in its second
-    parts = [packed[run]["device_share"].item() for run in MIXED[:2]]
-    assert parts == pytest.approx([1 / 2, (1 / 2 + 1 + 1) / 3])
 
 
 def test_a_run_that_is_given_up_yields_nothing_and_the_others_finish(digits):
