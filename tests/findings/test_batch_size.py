@@ -202,7 +202,7 @@ def test_statistics_and_gradient_are_separated_at_equal_statistics():
     assert found.loc[16, parts].tolist() == pytest.approx([-0.10, -0.03, -0.07, 0.04], abs=1e-6)
     assert found.loc[32, parts].tolist() == pytest.approx([-0.05, -0.01, -0.04, 0.03], abs=1e-6)
     assert found.loc[16, "gradient_low"] < -0.07 < found.loc[16, "gradient_high"] < 0
-    assert found["n"].tolist() == [1, 1]
+    assert found["n"].tolist() == [3, 3]  # runs of three cells
 
 
 def test_shares_and_whole_batches_meet_where_the_share_is_the_batch():
