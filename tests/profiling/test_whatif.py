@@ -11,10 +11,9 @@ import pytest
 from made_layers import made_times
 
 from dolb.profiling.simulator import fit, network, tensors
-from dolb.profiling.simulator.calibrate import Calibration
-from dolb.profiling.simulator.fit import Check
+from dolb.profiling.simulator.curves import FITTED_JITTER, UNKNOWN, turn
+from dolb.profiling.simulator.fit import Calibration, Check
 from dolb.profiling.simulator.libraries import DDP, MIB, ddp, horovod
-from dolb.profiling.simulator.scaling import FITTED_JITTER, UNKNOWN, turn
 from dolb.profiling.simulator.step import Scenario, simulate
 from dolb.profiling.simulator.whatif import (
     ARCHS,
@@ -40,7 +39,6 @@ POLICIES = [
 NETWORKS = [
     SUMMIT,
     network.preset("roce25"),
-    replace(SUMMIT, algorithm="hierarchical"),
     network.loopback(1e-5, 1e10, 4e9),
 ]
 PLACES = [(2, "resnet18", 8), (33, "resnet50", 32), (1536, "resnet50", 32), (27_000, "resnet101", 64)]
@@ -56,7 +54,7 @@ def times():
 
 
 def cases(times):
-    """Every policy on every network, the places in turn: 24 settings; eight more with other switches; six measured."""
+    """Every policy on every network, the places in turn: 18 settings; eight more with other switches; six measured."""
     pairs = itertools.product(POLICIES, NETWORKS)
     for (policy, net), (ranks, arch, batch) in zip(pairs, itertools.cycle([*PLACES, PLACES[2]]), strict=False):
         yield Scenario(tensors.v100(arch, batch), net, policy, batch, jitter=0.01), PUBLISHED_GPU, arch, ranks
@@ -134,7 +132,7 @@ HERE = fitted(**LINKS, crowded_hops=0.25, crowded_cycle=14e-3)
 
 
 def as_chosen(controls, kind, ranks=96, here=HERE):
-    """Return the scenario that the controls of the panel stand for, on the fitted machine as `machine` turns it."""
+    """Return the scenario that the controls of the panel stand for, on the fitted machine as `fit` has it."""
     over = fit.NOMINAL if controls["network"] == PROCESSES else network.preset(controls["network"])
     usual = next(one for one in map(horovod, VERSIONS) if one.name == controls["library"])
     usual = replace(usual, agreement="ring", blocking=True) if controls["network"] == PROCESSES else usual
@@ -148,7 +146,7 @@ def as_chosen(controls, kind, ranks=96, here=HERE):
     step = tensors.v100(controls["model"], batch)
     scenario = Scenario(step, over, policies[kind], batch, jitter=controls["jitter"] / 100)
     if controls["network"] == PROCESSES:
-        scenario = fit.turn(scenario, here.fits[0].knobs, ranks, here.cores)
+        scenario = fit.on_machine(scenario, here.fits[0].knobs, ranks, here.cores)
     return turn(scenario, {"latency": controls["latency"], "bandwidth": controls["bandwidth"] / 100})
 
 

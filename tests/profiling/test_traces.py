@@ -1,4 +1,4 @@
-"""Real traces of two ranks as one table: what is in it, on which clock, and what damaged files are answered with."""
+"""Real traces of two ranks: one table on one clock, what damaged files are answered with, where the time went."""
 
 import gzip
 import json
@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from made_scaling import made_measurement
 
 from dolb import models, results
-from dolb.profiling.traces import read
-from dolb.profiling.traces.read import TraceError
+from dolb.profiling.config import ScalingConfig
+from dolb.profiling.simulator import curves
+from dolb.profiling.simulator.step import simulate
+from dolb.profiling.traces import breakdown, timeline
+from dolb.profiling.traces.formats import TraceError
+from dolb.profiling.traces.read import dataset, find, perfetto_json, read
 
 TRACES = Path(__file__).resolve().parent / "traces"
 
@@ -56,7 +61,7 @@ def test_a_step_reduces_four_bytes_for_every_weight(recorded):
 
 
 def test_ddp_reduces_in_buckets_on_both_ranks_alike():
-    reduced = frame(read.read(read.find(TRACES / "ddp"))).query("lane == 'communication'").sort_values("start_us")
+    reduced = frame(read(find(TRACES / "ddp"))).query("lane == 'communication'").sort_values("start_us")
     sizes = [list(part["bytes"]) for _, part in reduced.groupby("rank")]
     assert sizes[0] == sizes[1]
     buckets = len(sizes[0]) // STEPS
@@ -64,7 +69,7 @@ def test_ddp_reduces_in_buckets_on_both_ranks_alike():
 
 
 def test_horovod_negotiates_every_tensor_at_every_step_before_it_reduces_it():
-    table = frame(read.read(read.find(TRACES / "horovod")))
+    table = frame(read(find(TRACES / "horovod")))
     negotiated, reduced = (table[table["lane"] == lane] for lane in ("negotiation", "communication"))
     assert len(negotiated) == len(reduced) == STEPS * len(TENSORS)
     for tensor in ("fc.bias", "stem.0.weight"):
@@ -87,7 +92,7 @@ def test_a_collective_given_to_a_busy_thread_is_queued_until_the_one_before_ends
 
     path = tmp_path / "torch-0.json"
     path.write_text(json.dumps({"traceEvents": [annotation(0, 50), annotation(20, 80), annotation(90, 95)]}))
-    table = frame(read.read([path]))
+    table = frame(read([path]))
     spans = {lane: part[["start_us", "end_us"]].to_numpy().tolist() for lane, part in table.groupby("lane")}
     assert spans == {"communication": [[0, 50], [50, 80], [90, 95]], "queue": [[20, 50]]}
     assert list(table.loc[table["lane"] == "communication", "bytes"]) == [40, 40, 40]
@@ -97,67 +102,36 @@ def test_a_collective_given_to_a_busy_thread_is_queued_until_the_one_before_ends
 
 
 def test_torch_and_horovod_agree_on_the_time_of_day():
-    table = frame(read.read(read.find(TRACES / "horovod")))
+    table = frame(read(find(TRACES / "horovod")))
     steps = table.query("lane == 'step' and rank == 0")
     for _, event in table.query("lane == 'communication'").iterrows():  # Horovod's, within a step, which is torch's
         assert ((steps["start_us"] < event["start_us"]) & (event["end_us"] < steps["end_us"])).sum() == 1
 
 
-@pytest.mark.parametrize("library", ["ddp", "horovod"])
-def test_a_rank_whose_clock_is_seconds_off_is_moved_back(unpacked, library):
-    before = read.read(read.find(TRACES / library))
-    late = unpacked(library, "torch-1")
+@pytest.mark.parametrize("of", ["ddp", "horovod"])
+def test_a_rank_whose_clock_is_seconds_off_is_moved_back(unpacked, of):
+    before = read(find(TRACES / of))
+    late = unpacked(of, "torch-1")
     moved = json.loads(late.read_text())
     moved["baseTimeNanoseconds"] += 5_000_000_000
     late.write_text(json.dumps(moved))
-    others = [path for path in read.find(TRACES / library) if path.name != "torch-1.json.gz"]
-    after = read.read([*others, late])
-    assert after.attrs["clock"].endswith("moved back by that")
-    assert before.attrs["clock"].endswith("left where it is")
-
-    def ends(events):
-        return (
-            frame(events)
-            .query("lane == 'barrier' and rank == 1 and name == 'barrier'")["end_us"]
-            .sort_values()
-            .to_numpy()
-        )
-
+    after = read([*(path for path in find(TRACES / of) if path.name != "torch-1.json.gz"), late])
+    assert before.attrs["moved_us"] == 0
+    assert after.attrs["moved_us"] == pytest.approx(5e6, rel=0.01)
+    chosen = "lane == 'barrier' and rank == 1 and name == 'barrier'"
+    ends = [frame(events).query(chosen)["end_us"].sort_values().to_numpy() for events in (before, after)]
     # The barriers that the clock is set by end within some milliseconds of each other on two busy cores.
-    assert np.abs(ends(after) - ends(before)).max() < 5_000
+    assert np.abs(ends[1] - ends[0]).max() < 5_000
 
 
 # Damaged files
 
 
-@pytest.mark.parametrize("lacking", [2, 300], ids=["its closing bracket", "its last events"])
-def test_a_cut_timeline_is_an_error_that_says_how_to_read_what_is_there(unpacked, lacking):
-    path = unpacked("horovod", "horovod-0")
-    path.write_text(path.read_text()[:-lacking])
-    with pytest.raises(TraceError, match=r"horovod-0.json is cut: .*; measure again, or read .* partial=True"):
-        read.read([path])
-
-
-def test_a_timeline_without_its_closing_bracket_is_read_whole_if_asked_to(unpacked):
-    path = unpacked("horovod", "horovod-0")
-    whole = read.read([path])
-    cut = read.read([damage(path, lambda text: text.rstrip().removesuffix("]"))], partial=True)
-    assert cut.equals(whole)
-    assert cut.attrs["repaired"] == "horovod-0.json lacks its closing bracket"
-
-
-def test_a_timeline_that_ends_anywhere_is_read_as_far_as_it_goes_if_asked_to(unpacked):
-    path = unpacked("horovod", "horovod-0")
-    text = path.read_text()
-    whole = frame(read.read([path]))
-    seen = []
-    for length in np.linspace(len(text) // 10, len(text) - 2, 60).astype(int):
-        path.write_text(text[:length])
-        part = read.read([path], partial=True)
-        assert part.attrs["repaired"]
-        seen.append(part.sizes["event"])
-    assert seen == sorted(seen)
-    assert seen[-1] >= len(whole) - 1
+@pytest.mark.parametrize("lacking", [2, 300, 5000], ids=["its closing bracket", "its last events", "much"])
+def test_a_cut_timeline_is_refused(unpacked, lacking):
+    path = damage(unpacked("horovod", "horovod-0"), lambda text: text[:-lacking])
+    with pytest.raises(TraceError, match=r"horovod-0.json is cut at offset \d+, .*; measure again"):
+        read([path])
 
 
 @pytest.mark.parametrize(
@@ -174,15 +148,15 @@ def test_a_timeline_that_ends_anywhere_is_read_as_far_as_it_goes_if_asked_to(unp
         ('[{"ph": "B", "ts": 1}]', r"event 0 of 1 is malformed \(KeyError\('name'\)\)"),
         ('[{"ph": "i", "name": "a", "ts": "soon"}]', r"event 0 of 1 is malformed \(ValueError"),
         ('[{"ph": "i", "name": "a" "ts": 1}]', r"is not JSON: .* at offset 25 of 34"),
-        ("[1, 2]", r"what stands at offset 1 is no event"),
-        ('[{"ph": "i", "name": "a", "ts": 1}] and more', r"goes on after its end at offset 35"),
+        ("[1, 2]", r"item 0 is 1, no event"),
+        ('[{"ph": "i", "name": "a", "ts": 1}] and more', r"is not JSON: Extra data at offset 36"),
     ],
 )
 def test_what_is_no_trace_is_answered_with_the_file_and_the_place(tmp_path, text, said):
     path = tmp_path / "torch-0.json"
     path.write_text(text)
     with pytest.raises(TraceError, match=said):
-        read.read([path])
+        read([path])
 
 
 SPAN = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 2}
@@ -221,7 +195,7 @@ def test_a_trace_that_is_wrong_inside_is_answered_with_the_file_and_what_is_wron
     path = tmp_path / "torch-0.json"
     path.write_text(json.dumps(trace_of))
     with pytest.raises(TraceError, match=rf"torch-0\.json.*{said}"):
-        read.read([path])
+        read([path])
 
 
 @pytest.mark.parametrize(
@@ -230,42 +204,42 @@ def test_a_trace_that_is_wrong_inside_is_answered_with_the_file_and_what_is_wron
 def test_two_files_of_one_rank_are_refused(unpacked, name, whose):
     again = unpacked("horovod", name)
     with pytest.raises(TraceError, match=rf"{name}\.json\.gz and .*{name}\.json are both {whose}"):
-        read.read([*read.find(TRACES / "horovod"), again])
+        read([*find(TRACES / "horovod"), again])
 
 
 def test_a_trace_of_torch_that_ends_too_early_is_refused(unpacked):
     path = unpacked("ddp", "torch-0")
     damage(path, lambda text: text[: len(text) // 2])
     with pytest.raises(TraceError, match=r"torch-0.json ends too early: .* at offset \d+"):
-        read.read([path])
+        read([path])
 
 
 def test_a_packed_file_that_is_cut_and_a_file_of_bytes_are_refused(tmp_path):
     packed = tmp_path / "torch-0.json.gz"
     packed.write_bytes((TRACES / "ddp" / "torch-0.json.gz").read_bytes()[:1000])
     with pytest.raises(TraceError, match=r"torch-0.json.gz is damaged"):
-        read.read([packed])
+        read([packed])
     packed.write_bytes(gzip.compress(b"[\xff\xfe"))
     with pytest.raises(TraceError, match=r"at offset 1 it is not text"):
-        read.read([packed])
+        read([packed])
 
 
 def test_a_trace_that_does_not_say_its_rank_is_refused(unpacked, tmp_path):
     nameless = unpacked("horovod", "torch-0").rename(tmp_path / "profile.json")
     with pytest.raises(TraceError, match=r"profile.json does not say its rank; accepted: a name that ends with it"):
-        read.read([nameless])
+        read([nameless])
 
 
 def test_a_folder_without_traces_says_what_writes_them(tmp_path):
     with pytest.raises(TraceError, match="trace_steps > 0"):
-        read.find(tmp_path)
+        find(tmp_path)
 
 
 # Perfetto
 
 
-def test_perfetto_gets_every_event_once_on_tracks_that_nest(recorded, tmp_path):
-    written = json.loads(read.to_perfetto(recorded, tmp_path / "perfetto.json").read_text())["traceEvents"]
+def test_perfetto_gets_every_event_once_on_tracks_that_nest(recorded):
+    written = json.loads(perfetto_json(recorded))["traceEvents"]
     spans = pd.DataFrame([event for event in written if event["ph"] == "X"])
     assert len(spans) == recorded.sizes["event"]
     assert spans["dur"].sum() == pytest.approx(frame(recorded)["us"].sum())
@@ -278,3 +252,171 @@ def test_perfetto_gets_every_event_once_on_tracks_that_nest(recorded, tmp_path):
                 open_ends.pop()
             assert not open_ends or event.ts + event.dur <= open_ends[-1] + 1e-6
             open_ends.append(event.ts + event.dur)
+
+
+# Where the time of a step goes: by hand on events of a few microseconds, and as it must add up on real traces
+
+
+def events(*rows):
+    """Make a table of (rank, lane, name, start, end)."""
+    table = pd.DataFrame(rows, columns=["rank", "lane", "name", "start_us", "end_us"])
+    return dataset(table.assign(bytes=0), {"source": "simulated"})
+
+
+ONE_STEP = events(
+    (0, "step", "step 4", 100, 200),
+    (0, "compute", "before the step", 90, 110),  # of which 10 lie in the step
+    (0, "compute", "b", 120, 150),
+    (0, "communication", "one", 140, 170),  # 10 of 30 hidden
+    (0, "communication", "at the same time", 160, 175),
+    (0, "negotiation", "n", 110, 115),
+    (0, "negotiation", "n", 113, 130),
+    (0, "queue", "q", 112, 116),
+    (0, "copy", "c", 175, 178),
+    (0, "communication", "after the step", 205, 300),
+)
+
+
+def test_a_step_divides_into_computing_exposed_communication_and_idle_time():
+    (row,) = breakdown.step_times(ONE_STEP).to_dict("records")
+    assert (row["rank"], row["step"], row["step_us"]) == (0, 4, 100)
+    # Computing 100-110 and 120-150; communication 140-175, of which 150-175 alone; nothing at 110-120 and 175-200.
+    assert (row["compute_us"], row["exposed_us"], row["idle_us"]) == (40, 25, 35)
+    assert (row["communication_us"], row["hidden_us"]) == (35, 10)
+    # Negotiation of several tensors at a time counts once.
+    assert (row["negotiation_us"], row["queue_us"]) == (20, 4)
+
+
+def test_negotiation_while_something_is_reduced_is_not_between():
+    one = events(
+        (0, "step", "step 0", 0, 100),
+        (0, "negotiation", "n", 10, 50),
+        (0, "communication", "earlier", 20, 40),
+        (0, "communication", "later", 60, 70),
+    )
+    (row,) = breakdown.step_times(one).to_dict("records")
+    assert (row["negotiation_us"], row["between_us"]) == (40, 20)  # 10-20 and 40-50
+
+
+TWO_RANKS = events(
+    (0, "step", "step 0", 0, 100), (1, "step", "step 0", 0, 100),
+    (0, "compute", "backward", 0, 30), (1, "compute", "backward", 0, 70),
+    (0, "communication", "a", 30, 90), (1, "communication", "a", 70, 90),
+    (0, "compute", "update", 90, 100), (1, "compute", "update", 90, 99),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["backward", "layer"])  # as torch names it, and as nobody does
+def test_the_last_rank_to_end_its_backward_pass_is_late(name):
+    named = TWO_RANKS.assign(name=("event", np.char.replace(TWO_RANKS["name"].values, "backward", name)))
+    assert breakdown.lateness(named).to_dict("list") == {"rank": [0, 1], "step": [0, 0], "late_us": [0, 40]}
+
+
+def test_a_rank_that_arrives_early_waits_and_then_both_transfer():
+    table = breakdown.wait_time(TWO_RANKS).set_index("rank")
+    assert table["wait_us"].to_dict() == {0: 40, 1: 0}
+    assert table["transfer_us"].to_dict() == {0: 20, 1: 20}
+
+
+def test_waiting_cannot_be_told_where_one_rank_alone_recorded_collectives():
+    with pytest.raises(ValueError, match=r"by rank: \{0: 69\}, of ranks \[0, 1\]"):
+        breakdown.wait_time(read(find(TRACES / "horovod")))
+
+
+def test_events_without_steps_are_refused():
+    with pytest.raises(ValueError, match="no lane 'step'"):
+        breakdown.step_times(events((0, "compute", "a", 0, 1)))
+
+
+def test_on_real_traces_the_parts_add_up_to_the_step(recorded):
+    table = breakdown.step_times(recorded)
+    parts = table["compute_us"] + table["exposed_us"].fillna(0) + table["idle_us"]
+    np.testing.assert_allclose(parts, table["step_us"], rtol=1e-9)
+    assert (table[["compute_us", "idle_us"]] > 0).all(axis=None)
+    np.testing.assert_allclose(table["hidden_us"] + table["exposed_us"], table["communication_us"], atol=1e-3)
+
+
+def test_in_the_recorded_steps_of_ddp_the_rank_that_is_late_waits_least():
+    events_of_ddp = read(find(TRACES / "ddp"))
+    late = breakdown.lateness(events_of_ddp).groupby("rank")["late_us"].sum()
+    waited = breakdown.wait_time(events_of_ddp).groupby("rank")["wait_us"].sum()
+    assert waited.idxmin() == late.idxmax()
+
+
+# Steps as rows
+
+TRACED = {"experiment": "step-timeline", "ranks": 2, "arch": "smallnet-8", "trace_steps": 3}
+
+
+@pytest.fixture
+def step(recorded, request):
+    library = request.node.callspec.params["recorded"]
+    return timeline.with_events(curves.named(made_measurement(library=library, **TRACED)), recorded)
+
+
+def test_a_row_says_where_the_time_of_rank_0_went(step, recorded):
+    times = breakdown.step_times(recorded).query("rank == 0")
+    for name in ("idle", "step", "queue"):
+        assert step[f"{name}_seconds"].item() == pytest.approx(times[f"{name}_us"].mean() / 1e6)
+    assert 0 <= step["overlap"].item() <= 1
+    assert 0 <= step["late_seconds"].item() < step["step_seconds"].item()
+
+
+def test_one_step_of_every_rank_is_kept_from_zero_on(step):
+    events = step.drop_dims("run").to_dataframe()
+    steps = events[events["lane"] == "step"]
+    assert sorted(steps["rank"]) == [0, 1]
+    assert len(set(steps["name"])) == 1
+    assert events["start_us"].min() == 0
+    ends = events["rank"].map(steps.set_index("rank")["end_us"])
+    assert (events["end_us"] <= ends).all()
+
+
+def test_ddp_reduces_its_buckets_in_one_order_and_horovod_in_several(step):
+    if step["library"].item() == "ddp":
+        assert step["messages"].item() == 3  # the trace was recorded with buckets of 0.02 MiB, and has three of them
+        assert step["same_order"].item()
+        assert step["negotiation_seconds"].item() == 0
+    else:
+        assert step["messages"].item() > 1
+        assert not step["same_order"].item()
+        assert step["negotiation_seconds"].item() > 0
+
+
+def test_a_simulated_step_has_the_simulators_time_and_says_what_it_is():
+    scenario = curves.on_summit(curves.POLICIES[1])
+    ds = timeline.simulated(scenario, 96, "resnet50")
+    assert ds["source"].item() == "simulated"
+    steps = ds.drop_dims("run").to_dataframe().query("lane == 'step'")
+    assert sorted(steps["rank"]) == [0, 48, 95]
+    # The shown phase of Horovod's clock is the one nearest to the mean: within a cycle of it.
+    cycle = scenario.policy.cycle_seconds
+    assert ds["step_seconds"].item() == pytest.approx(simulate(scenario, 96).step_seconds, abs=cycle)
+
+
+def test_steps_merged_into_one_file_keep_their_events(tmp_path):
+    ds = timeline.simulated_steps()
+    again = results.load(results.save(ds, tmp_path / "steps.nc"))
+    assert again.sizes["run"] == 3
+    alone = timeline.simulated(curves.on_summit(curves.POLICIES[2]), curves.STUDIED_GPUS, curves.ARCH)
+    last = results.split(again)[-1]
+    assert last["variant"].item() == alone["variant"].item()
+    assert np.array_equal(last["end_us"].values, alone["end_us"].values)
+
+
+def test_a_run_without_events_may_be_merged_with_one_that_has_them(step):
+    other = curves.named(made_measurement(library=step["library"].item(), repeat=1, **TRACED))
+    ds = results.merge([other, step])
+    assert set(ds["run_number"].to_numpy()) == {1}
+
+
+def test_a_timeline_needs_a_traced_step():
+    with pytest.raises(ValueError, match="trace_steps is 0; at least 1"):
+        timeline.traced(ScalingConfig())
+
+
+def test_runs_that_are_split_and_joined_again_keep_their_events():
+    ds = timeline.simulated_steps()
+    again = results.merge(results.split(ds))
+    assert again.sizes["event"] == ds.sizes["event"] > 0
+    np.testing.assert_array_equal(again["run_number"], ds["run_number"])

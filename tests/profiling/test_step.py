@@ -1,0 +1,387 @@
+"""One simulated step, against what can be worked out by hand: all-reduces, what libraries do when, and its events."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from dolb import models, results
+from dolb.profiling.simulator import libraries, network, tensors
+from dolb.profiling.simulator.libraries import DDP, MIB, Horovod, horovod
+from dolb.profiling.simulator.network import Link, Network
+from dolb.profiling.simulator.step import MECHANISMS, Scenario, events, simulate, slowest_of, without
+
+SUMMIT = network.preset("summit")
+IDEAL = Network("ideal", 1, Link(0.0, math.inf), Link(0.0, math.inf))
+
+# What an all-reduce costs
+
+FLAT = Network("flat", 1, Link(1.0, 8.0), Link(1.0, 8.0), algorithm="ring")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 16, 1536])
+def test_a_ring_takes_twice_the_ranks_less_one_steps(ranks):
+    """Claim M8, seen in the cost: with latency 1 and nothing to send, seconds are steps."""
+    assert FLAT.allreduce_seconds(ranks, 0) == 2 * (ranks - 1)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 16, 1536])
+def test_a_ring_sends_2_n_minus_1_over_n_of_the_bytes(ranks):
+    free = network.without_latency(FLAT)
+    assert free.allreduce_seconds(ranks, 800) == pytest.approx(2 * (ranks - 1) / ranks * 800 / 8)
+
+
+def test_a_ring_of_nodes_pays_the_slow_latency_between_nodes_alone():
+    two_nodes = Network("x", 3, Link(1.0, math.inf), Link(100.0, math.inf), algorithm="ring")
+    assert two_nodes.allreduce_seconds(6, 0) == 2 * 100 + (2 * 5 - 2) * 1
+
+
+def test_a_tree_grows_with_the_logarithm_of_nodes():
+    tree = Network("x", 1, Link(1.0, math.inf), Link(1.0, math.inf), algorithm="tree")
+    assert [tree.allreduce_seconds(2**k, 0) for k in range(1, 12)] == [2 * k for k in range(1, 12)]
+
+
+@pytest.mark.parametrize(("ranks", "size", "faster"), [(1536, 1e6, "tree"), (12, 1e9, "ring")])
+def test_auto_is_the_faster_of_ring_and_tree(ranks, size, faster):
+    times = {name: replace(SUMMIT, algorithm=name).allreduce_seconds(ranks, size) for name in ("ring", "tree")}
+    assert min(times, key=times.get) == faster
+    assert SUMMIT.allreduce_seconds(ranks, size) == times[faster]
+
+
+def test_ranks_of_one_machine_share_its_memory():
+    machine = network.loopback(latency=0.0, bandwidth=100.0)
+    assert machine.allreduce_seconds(4, 50) == pytest.approx(2 * 3 / 4 * 50 / (100 / 4))
+
+
+@pytest.mark.parametrize(("ranks", "each"), [(2, 30.0), (4, 25.0)])
+def test_a_rank_gets_its_share_of_the_memory_and_no_more_than_one_core_moves(ranks, each):
+    machine = network.loopback(latency=0.0, bandwidth=100.0, rank_bandwidth=30.0)
+    assert machine.bandwidth(ranks) == each
+
+
+@pytest.mark.parametrize("algorithm", list(network.ALGORITHMS))
+def test_more_bytes_more_latency_or_less_bandwidth_never_takes_less_time(algorithm):
+    net = replace(SUMMIT, algorithm=algorithm)
+    base = net.allreduce_seconds(96, 1e6)
+    assert net.allreduce_seconds(96, 2e6) > base
+    assert replace(net, inter=Link(2 * net.inter.latency, net.inter.bandwidth)).allreduce_seconds(96, 1e6) > base
+    assert replace(net, achieved=net.achieved / 2).allreduce_seconds(96, 1e6) > base
+
+
+def test_an_unknown_network_says_what_there_is():
+    with pytest.raises(ValueError, match="network 'sumit' is not known; accepted: summit"):
+        network.preset("sumit")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Link(-1.0, 1.0), "latency of a link is -1.0"),
+        (lambda: Link(0.0, 0.0), "bandwidth of a link is 0.0"),
+        (lambda: replace(SUMMIT, algorithm="star"), "algorithm 'star' is not known; accepted: ring"),
+        (lambda: replace(SUMMIT, achieved=1.5), "achieved is 1.5"),
+        (lambda: replace(SUMMIT, ranks_per_node=0), "ranks_per_node is 0"),
+    ],
+)
+def test_a_network_that_cannot_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_ranks_of_one_host_pay_no_bandwidth():
+    two_hosts = network.over_links(0.0, 1e6, ranks_per_host=2)
+    assert two_hosts.allreduce_seconds(2, 1e6) == 0
+    assert two_hosts.allreduce_seconds(4, 1e6) == pytest.approx(network.ring_bytes(4, 1e6) / 1e6)
+
+
+# DDP's buckets are torch's own, and Horovod's cycles do what its source says
+
+
+def sizes_of(arch):
+    return tensors.work(arch)["bytes"].tolist()[::-1]
+
+
+def bucket_sizes(arch):
+    sizes = sizes_of(arch)
+    return [sum(sizes[a:b]) for a, b in libraries.buckets(sizes, DDP().first_bucket_bytes, DDP().bucket_bytes)]
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_buckets_are_those_of_a_real_ddp_after_its_first_step(process_group):
+    network = torch.nn.parallel.DistributedDataParallel(models.build("resnet18", 1000))
+    for _ in range(3):  # torch logs buckets when a step begins, and rebuilds them after the first
+        network(torch.zeros(2, 3, 32, 32)).sum().backward()
+    logged = network._get_ddp_logging_data()
+    assert logged["bucket_cap_bytes"] == DDP().bucket_bytes
+    assert [int(size) for size in logged["rebuilt_bucket_sizes"].split(", ")] == bucket_sizes("resnet18")
+
+
+def test_ddp_reduces_in_a_static_order_one_bucket_after_the_other():
+    """Claim G20: a bucket waits for its last gradient and for the bucket before it."""
+    run = DDP(bucket_bytes=2, first_bucket_bytes=1).schedule([1.0, 2.0, 3.0], [1, 1, 1], lambda _: 5.0, ranks=2)
+    assert [(m.start, m.end, m.tensors) for m in run.messages] == [(1.0, 6.0, 1), (6.0, 11.0, 2)]
+
+
+def test_lanes_wait_side_by_side_and_take_turns_with_bytes():
+    """An all-reduce waits for 4 seconds and has one of bytes; the third gets the lane of the first."""
+    two = DDP(bucket_bytes=1, first_bucket_bytes=1, lanes=2)
+    run = two.schedule([1.0, 1.5, 2.0], [1, 1, 1], lambda size: 4.0 + size, ranks=2)
+    assert [(m.start, m.end) for m in run.messages] == [(1.0, 6.0), (1.5, 7.0), (6.0, 11.0)]
+
+
+def test_lanes_are_those_of_torch_s_gloo_backend():
+    assert dist.ProcessGroupGloo._Options()._threads == libraries.GLOO_THREADS
+
+
+def test_no_lane_at_all_is_refused():
+    with pytest.raises(ValueError, match="lanes is 0; numbers from 1 are accepted"):
+        DDP(lanes=0)
+
+
+@pytest.mark.parametrize(
+    ("version", "milliseconds", "mebibytes", "cache"),
+    [
+        ("0.10", 5, 64, False),
+        ("0.20", 5, 64, True),
+        ("0.20.3", 5, 64, True),
+        ("0.21", 1, 128, True),
+        ("0.28.1", 1, 128, True),
+    ],
+)
+def test_horovod_has_the_defaults_of_its_version(version, milliseconds, mebibytes, cache):
+    """0.21.0 is where Horovod's changelog has them change."""
+    chosen = horovod(version)
+    assert chosen.cycle_seconds == pytest.approx(milliseconds / 1000)
+    assert chosen.fusion_bytes == mebibytes * MIB
+    assert chosen.response_cache is cache
+
+
+def test_a_version_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="version 'latest' is not understood; numbers such as"):
+        horovod("latest")
+
+
+def test_fused_tensors_fit_the_buffer_unless_one_alone_does_not():
+    assert list(libraries.fuse([3, 3, 9, 1, 1], 0, 5, limit=6)) == [(0, 2), (2, 3), (3, 5)]
+
+
+def test_horovod_reduces_at_a_cycle_what_was_ready_before_it():
+    """Cycles at 0, 10, 20, ...: two tensors wait for 10, the third for 20."""
+    free = Horovod(cycle_seconds=10.0, latency=0.0)
+    run = free.schedule([1.0, 9.0, 11.0], [4, 4, 4], lambda _: 1.0, ranks=2)
+    assert [(m.start, m.tensors) for m in run.messages] == [(10.0, 2), (20.0, 1)]
+    assert [(c.ready, c.start) for c in run.cycles] == [(1.0, 10.0), (11.0, 20.0)]
+
+
+@pytest.mark.parametrize(("blocking", "starts"), [(False, [10.0, 25.0]), (True, [10.0, 25.0])])
+def test_all_reduces_never_overlap_each_other(blocking, starts):
+    busy = Horovod(cycle_seconds=10.0, latency=0.0, blocking=blocking)
+    run = busy.schedule([1.0, 11.0], [4, 4], lambda _: 15.0, ranks=2)
+    assert [m.start for m in run.messages] == starts
+    assert run.cycles[1].start == (25.0 if blocking else 20.0)
+
+
+def test_negotiation_without_the_cache_grows_with_ranks_times_tensors():
+    plain = Horovod(response_cache=False, latency=0.0, message_seconds=1.0, request_seconds=2.0)
+    assert plain.negotiation_seconds(ranks=11, tensors=7) == 10 * (1.0 + 7 * 2.0)
+
+
+def test_agreement_over_mpi_is_one_all_reduce_of_as_many_hops_as_ranks_have_bits():
+    """response_cache.cc: an AND; the OR follows only where an entry of the cache has become invalid."""
+    cached = Horovod(response_cache=True, latency=1.0)
+    assert [cached.negotiation_seconds(2**k, tensors=100) for k in (1, 4, 10)] == [1, 4, 10]
+
+
+def test_agreement_over_gloo_goes_twice_around_a_ring():
+    over_gloo = Horovod(agreement="ring", latency=1.0)
+    assert [over_gloo.negotiation_seconds(ranks, tensors=100) for ranks in (2, 16)] == [2, 30]  # 2 (ranks - 1)
+
+
+def test_an_agreement_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="agreement 'star' is not known; accepted: tree, ring"):
+        Horovod(agreement="star")
+
+
+def test_a_cycle_that_negotiates_longer_than_its_time_starts_late():
+    slow = Horovod(cycle_seconds=1.0, response_cache=False, latency=0.0, message_seconds=4.0, request_seconds=0.0)
+    run = slow.schedule([0.0, 0.5], [4, 4], lambda _: 0.0, ranks=2)
+    assert [c.start for c in run.cycles] == [0.0, 4.0]
+
+
+def test_a_bucket_size_of_ones_own_holds_for_the_first_bucket_too():
+    assert libraries.ddp(25 * MIB) == libraries.ddp() == DDP()  # torch's default
+    assert libraries.ddp(2 * MIB) == DDP(bucket_bytes=2 * MIB, first_bucket_bytes=2 * MIB)
+
+
+# A step
+
+RESNET50 = tensors.v100("resnet50")
+POLICIES = [DDP(), horovod("0.20"), horovod("0.20", response_cache=False), horovod("0.21")]
+
+
+def scenario(policy=POLICIES[0], net=SUMMIT, **changes):
+    return Scenario(RESNET50, net, policy, batch_per_rank=32, **changes)
+
+
+@pytest.fixture(params=POLICIES, ids=lambda policy: policy.name)
+def policy(request):
+    return request.param
+
+
+@pytest.mark.parametrize("ranks", [2, 96, 1536])
+def test_k_ranks_on_an_ideal_network_have_k_times_the_throughput_of_one(ranks):
+    """Claim J1."""
+    ideal = scenario(net=IDEAL)
+    assert simulate(ideal, ranks).images_per_second == pytest.approx(ranks * simulate(ideal, 1).images_per_second)
+    assert simulate(ideal, ranks).efficiency == pytest.approx(1)
+
+
+@pytest.mark.parametrize("ranks", [2, 1536])
+def test_horovod_without_its_clock_is_ideal_on_an_ideal_network_too(ranks):
+    free = without(without(scenario(horovod("0.20"), IDEAL), "negotiation"), "cycle")
+    assert simulate(free, ranks).step_seconds == pytest.approx(RESNET50.compute_seconds)
+
+
+@pytest.mark.parametrize("ranks", [1, 96])
+def test_the_optimizer_waits_for_the_last_sum_and_is_never_hidden(policy, ranks):
+    slow = replace(RESNET50, optimizer_seconds=0.02)
+    without_it = simulate(scenario(policy), ranks)
+    assert simulate(replace(scenario(policy), tensors=slow), ranks).step_seconds == pytest.approx(
+        without_it.step_seconds + 0.02
+    )
+
+
+def test_one_rank_communicates_with_nobody(policy):
+    alone = simulate(scenario(policy, jitter=0.1), 1)
+    assert alone.step_seconds == RESNET50.compute_seconds
+    assert alone.efficiency == 1
+
+
+def test_without_overlap_a_ddp_step_is_compute_and_then_all_communication():
+    apart = simulate(scenario(overlap=False), 96)
+    assert apart.step_seconds == pytest.approx(RESNET50.compute_seconds + apart.communication_seconds)
+
+
+def test_without_overlap_horovod_waits_half_a_cycle_agrees_and_reduces_all_at_once():
+    big = Horovod(cycle_seconds=5e-3, fusion_bytes=1 << 40)
+    apart = simulate(scenario(big, overlap=False), 96)
+    parts = 5e-3 / 2 + big.negotiation_seconds(96, len(RESNET50)) + SUMMIT.allreduce_seconds(96, RESNET50.bytes.sum())
+    assert apart.step_seconds == pytest.approx(RESNET50.compute_seconds + parts, abs=5e-3 / 16)
+
+
+def test_a_slow_network_is_the_sum_of_its_messages():
+    slow = replace(SUMMIT, achieved=1e-4)
+    step = simulate(scenario(net=slow), 96)
+    first_bucket_ready = RESNET50.ready_seconds()[1]  # fc's bias and weight
+    assert step.step_seconds == pytest.approx(first_bucket_ready + step.communication_seconds)
+
+
+def test_hidden_communication_costs_nothing_but_the_last_message():
+    step = simulate(scenario(), 96)
+    assert step.communication_seconds > step.step_seconds - step.compute_seconds > 0
+
+
+@pytest.mark.parametrize("ranks", [2, 10, 1000])
+def test_the_slowest_rank_is_the_mean_maximum_of_draws(ranks):
+    draws = np.random.default_rng(0).logistic(1, 0.02 * np.sqrt(3) / np.pi, size=(4000, ranks))
+    assert draws.std() == pytest.approx(0.02, rel=0.05)
+    assert slowest_of(ranks, 0.02) == pytest.approx(draws.max(axis=1).mean(), abs=0.001)
+
+
+@pytest.mark.parametrize("ranks", [12, 768])
+@pytest.mark.parametrize("mechanism", ["negotiation", "cycle", "jitter", "latency", "bandwidth"])
+def test_a_mechanism_that_is_off_costs_nothing(policy, mechanism, ranks):
+    full = scenario(policy, jitter=0.01)
+    # A faster cycle or link may split what one message held before; that can cost a little again.
+    assert simulate(without(full, mechanism), ranks).step_seconds <= simulate(full, ranks).step_seconds * 1.01
+
+
+def test_all_mechanisms_off_leave_the_compute(policy):
+    bare = scenario(policy, jitter=0.01)
+    for mechanism in MECHANISMS:
+        bare = without(bare, mechanism) if mechanism not in ("fusion", "overlap") else bare
+    assert simulate(bare, 1536).step_seconds == pytest.approx(RESNET50.compute_seconds)
+
+
+def test_an_unknown_mechanism_says_what_there_is():
+    with pytest.raises(ValueError, match="mechanism 'magic' is not known; accepted: negotiation"):
+        without(scenario(), "magic")
+
+
+def test_a_step_never_gets_faster_with_ranks_under_ddp():
+    steps = [simulate(scenario(jitter=0.01), 6 * 2**k).step_seconds for k in range(12)]
+    assert all(a <= b for a, b in itertools.pairwise(steps))
+
+
+def test_a_step_never_gets_faster_with_jitter(policy):
+    steps = [simulate(scenario(policy, jitter=jitter), 768).step_seconds for jitter in (0, 0.01, 0.02, 0.05)]
+    assert all(a < b for a, b in itertools.pairwise(steps))
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 1.5])
+def test_a_number_of_ranks_that_cannot_be_is_refused(ranks):
+    with pytest.raises(ValueError, match="whole numbers from 1"):
+        simulate(scenario(), ranks)
+
+
+def lane(ds, name, rank=0):
+    return ds.isel(event=np.flatnonzero((ds["lane"] == name) & (ds["rank"] == rank)))
+
+
+def test_events_follow_the_schema_and_say_that_they_are_simulated(policy, tmp_path):
+    ds = events(scenario(policy, jitter=0.01), 1536)
+    assert results.load(results.save(ds, tmp_path / "step.nc")).attrs["source"] == "simulated"
+    assert set(ds["rank"].values) == {0, 768, 1535}
+    assert bool((ds["end_us"] >= ds["start_us"]).all())
+
+
+def test_events_reduce_every_byte_once(policy):
+    ds = events(scenario(policy), 96)
+    assert int(lane(ds, "communication")["bytes"].sum()) == RESNET50.bytes.sum()
+
+
+def test_events_end_with_the_step_of_ddp():
+    full = scenario(jitter=0.01)
+    assert float(events(full, 96)["end_us"].max()) / 1e6 == pytest.approx(simulate(full, 96).step_seconds)
+
+
+def test_the_last_rank_computes_longest_and_the_others_wait():
+    ds = events(scenario(jitter=0.02), 96)
+    last, first = (float(lane(ds, "compute", rank)["end_us"].max()) for rank in (95, 0))
+    assert last == pytest.approx(first * slowest_of(96, 0.02))
+
+
+def test_a_horovod_step_shows_negotiation_and_several_all_reduces():
+    """Claim G19; and claim G20 for DDP, which shows none."""
+    ds = events(scenario(horovod("0.20", response_cache=False)), 1536)
+    assert len(lane(ds, "communication")["event"]) > 1
+    negotiation = lane(ds, "negotiation")
+    assert float((negotiation["end_us"] - negotiation["start_us"]).sum()) > 10_000
+    assert not len(lane(events(scenario(), 1536), "negotiation")["event"])
+
+
+def test_ddp_communicates_while_the_backward_pass_runs():
+    ds = events(scenario(), 96)
+    assert float(lane(ds, "communication")["start_us"].min()) < float(lane(ds, "compute")["end_us"].max())
+
+
+def test_the_optimizer_is_the_last_event():
+    late = replace(scenario(jitter=0.01), tensors=replace(RESNET50, optimizer_seconds=0.02))
+    ds = events(late, 96)
+    last = ds.isel(event=int(ds["end_us"].to_numpy().argmax()))
+    assert str(last["name"].values) == "optimizer"
+    assert float(last["end_us"]) / 1e6 == pytest.approx(simulate(late, 96).step_seconds)
+
+
+def test_events_of_one_rank_are_its_compute():
+    assert set(events(scenario(), 1)["lane"].values) == {"compute"}
