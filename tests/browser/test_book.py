@@ -124,10 +124,12 @@ def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
           return steps.flatMap(x => steps.map(y => [box.left + x * box.width, box.top + y * box.height]))
             .sort((a, b) => far(a) - far(b));
         }
-        const places = [...chart.querySelectorAll(marks)].map(mark => {
-          if (!mark.parentElement.matches('.mark-line')) return middle(mark.getBoundingClientRect());
-          const on = mark.getPointAtLength(mark.getTotalLength() / 3).matrixTransform(mark.getScreenCTM());
-          return [on.x, on.y];
+        const places = [...chart.querySelectorAll(marks)].flatMap(mark => {
+          if (!mark.parentElement.matches('.mark-line')) return [middle(mark.getBoundingClientRect())];
+          return [1, 2, 3, 4, 5, 6].map(part => {
+            const on = mark.getPointAtLength(mark.getTotalLength() * part / 7).matrixTransform(mark.getScreenCTM());
+            return [on.x, on.y];
+          });
         }).filter(([x, y]) => x > 0 && y > 0 && x < innerWidth && y < innerHeight);
         const step = Math.max(1, Math.floor(places.length / 15));
         return places.filter((_, i) => i % step === 0);
@@ -140,7 +142,7 @@ def places_to_point_at(browser, chart: WebElement) -> list[list[float]]:
 def hover_shows_values(browser, x: float, y: float) -> bool:
     """Move the mouse to a place in the window; moving it to an element would scroll the page."""
     actions = ActionBuilder(browser.driver, duration=0)
-    actions.pointer_action.move_to_location(int(x), int(y))
+    actions.pointer_action.move_to_location(round(x), round(y))
     actions.perform()
     shown = "#vg-tooltip-element.visible"
     return settled(browser, lambda: bool(browser.driver.find_elements(By.CSS_SELECTOR, shown)), seconds=0.4)
