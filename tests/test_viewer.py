@@ -79,14 +79,6 @@ def test_a_mask_that_no_eps_gives_is_shown_as_it_is(made):
     assert f"{(~at_random['keep']).sum().item():,} of 2,000" in repr(viewer.show(at_random))
 
 
-def test_a_mask_without_noise_radii_has_no_slider(made):
-    shown = viewer.show(made.drop_vars("noise_until"))
-    assert page_data(shown)["eps"] == []
-    assert re.search(r'class="dv-eps" hidden', shown.html)
-    with pytest.raises(ValueError, match="no noise_until"):
-        viewer.show(made.drop_vars("noise_until"), eps=0.5)
-
-
 def test_coordinates_keep_their_proportions(made):
     given = page_data(viewer.show(made))
     drawn = array(given["xy"], "<u2").reshape(-1, 2).astype(float)
@@ -110,73 +102,6 @@ def test_names_cannot_break_out_of_the_page(made):
     assert page_data(shown)["classes"][0] == "</script><b>"
 
 
-def test_every_removed_example_and_as_many_others_as_asked_are_shown(made):
-    shown = viewer.examples_to_show(made, others=100)
-    keep, until = made["keep"].values, made["noise_until"].values
-    assert set(np.flatnonzero(~keep)) <= set(shown)
-    others = shown[keep[shown]]
-    assert len(others) == 100
-    # Half of the others are the next to be removed: nobody who is left out would go before one of them.
-    left_out = np.setdiff1d(np.flatnonzero(keep), others)
-    assert np.sort(until[others])[-50] >= until[left_out].max()
-
-
-def test_thumbnails_of_digits_are_exact_and_each_at_its_place(tmp_path):
-    digits = data.load("digits")
-    examples = np.array([5, 0, 900, 33, 7])
-    sheet = viewer.thumbnails(digits.train_images[examples], examples, digits.fingerprint)
-    back = viewer.Thumbnails.load(sheet.save(tmp_path / "images.npz"))
-    assert back.fingerprint == digits.fingerprint
-    pixels = np.asarray(Image.open(io.BytesIO(back.sheet)))
-    for position, example in enumerate(back.examples):
-        row, column = divmod(position, back.columns)
-        tile = pixels[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
-        assert (tile[..., :1] == digits.train_images[example]).all()
-
-
-def test_equal_thumbnails_make_equal_files_whenever_they_are_saved(made, tmp_path, monkeypatch):
-    pixels = np.random.default_rng(2).integers(0, 256, (2000, 4, 4, 1)).astype(np.uint8)
-    sheet = viewer.thumbnails_of(made, pixels, others=50)
-    first = sheet.save(tmp_path / "a.npz").read_bytes()
-    monkeypatch.setattr("time.time", lambda: 2e9)
-    assert sheet.save(tmp_path / "b.npz").read_bytes() == first
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "b.npz"]
-
-
-def test_thumbnails_of_a_map_are_of_all_that_is_removed_and_of_others(made):
-    pixels = np.random.default_rng(2).integers(0, 256, (2000, 4, 4, 1)).astype(np.uint8)
-    sheet = viewer.thumbnails_of(made, pixels, "sha256:a", others=50)
-    assert set(np.flatnonzero(~made["keep"].values)) <= set(sheet.examples)
-    assert len(sheet.examples) == int((~made["keep"]).sum()) + 50
-    with pytest.raises(ValueError, match="there are 1999 images, and the map is of other data: 2000 examples"):
-        viewer.thumbnails_of(made, pixels[1:])
-
-
-def test_the_published_images_are_those_of_the_published_map(repo_root):
-    path = repo_root / "results" / "noise.nc"
-    if not path.exists():
-        pytest.skip("no masks are published yet")
-    mask = study.reference(results.load(path))
-    images = viewer.Thumbnails.load(repo_root / "results" / "noise-images.npz")
-    assert images.fingerprint == str(mask["data_fingerprint"].item())
-    keep = mask["keep"].values.astype(bool)
-    assert set(np.flatnonzero(~keep)) <= set(images.examples)
-    assert keep[images.examples].sum() >= 5000
-
-
-def test_thumbnails_of_photographs_are_smaller_than_their_pixels_and_close_to_them():
-    from sklearn.datasets import load_sample_image
-
-    photo = load_sample_image("china.jpg")[:416, :640]
-    tiles = photo.reshape(13, 32, 20, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)
-    images = np.concatenate([np.roll(tiles, shift, axis=2) for shift in range(0, 32, 2)])
-    sheet = viewer.thumbnails(images, np.arange(len(images)))
-    assert len(sheet.sheet) < images.nbytes / 3
-    pixels = np.asarray(Image.open(io.BytesIO(sheet.sheet))).astype(int)
-    tile = pixels[:32, 32:64] - images[1].astype(int)
-    assert np.abs(tile).mean() < 12
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -190,38 +115,6 @@ def test_thumbnails_of_photographs_are_smaller_than_their_pixels_and_close_to_th
 def test_what_cannot_be_drawn_is_refused(made, change, message):
     with pytest.raises(ValueError, match=message):
         viewer.show(change(made), classes=["a", "b", "c"])
-
-
-def test_images_of_other_data_or_of_no_example_are_refused(made):
-    images = np.zeros((2, 4, 4, 3), dtype=np.uint8)
-    with pytest.raises(ValueError, match="other data"):
-        viewer.show(
-            made.assign_coords(data_fingerprint=("run", ["sha256:a"])),
-            viewer.thumbnails(images, np.arange(2), "sha256:b"),
-        )
-    with pytest.raises(ValueError, match="up to 2000"):
-        viewer.show(made, viewer.thumbnails(images, np.array([0, 2000])))
-    with pytest.raises(ValueError, match="twice"):
-        viewer.thumbnails(images, np.array([1, 1]))
-    with pytest.raises(ValueError, match="uint8"):
-        viewer.thumbnails(images.astype(float), np.arange(2))
-
-
-def test_a_sheet_too_large_for_a_page_is_made_smaller_by_its_quality(monkeypatch):
-    sheets = sys.modules["dolb.viewer.thumbnails"]  # as an attribute of the package it is the function
-    noisy = np.random.default_rng(0).integers(0, 256, (400, 32, 32, 3), dtype=np.uint8)
-    monkeypatch.setattr(sheets, "LOSSLESS_BYTES", 0)
-    fine = len(sheets.thumbnails(noisy, np.arange(400)).sheet)
-    monkeypatch.setattr(sheets, "SHEET_BYTES", fine - 1)
-    assert len(sheets.thumbnails(noisy, np.arange(400)).sheet) < fine
-    monkeypatch.setattr(sheets, "SHEET_BYTES", 0)
-    assert len(sheets.thumbnails(noisy, np.arange(400)).sheet) > 0  # the least there is, if none is small enough
-
-
-def test_a_page_that_would_be_too_large_is_refused(made):
-    large = viewer.Thumbnails(np.arange(1, dtype=np.int32), b"\0" * viewer.MOST_BYTES, 1, 1, 1)
-    with pytest.raises(ValueError, match="fewer images"):
-        viewer.show(made, large)
 
 
 def test_the_bundle_carries_the_licence_of_every_package_in_it(repo_root):
@@ -240,3 +133,67 @@ def test_only_a_page_that_is_told_of_the_data_can_be_reviewed_on(made):
         assert part in reviewed.html
         assert part not in plain.html
     assert page_data(reviewed)["review"] == {"data": "made", "data_fingerprint": "sha256:0"}
+
+
+# Images
+
+
+def test_thumbnails_of_digits_are_exact_and_each_at_its_place(tmp_path):
+    digits = data.load("digits")
+    examples = np.array([5, 0, 900, 33, 7])
+    sheets = viewer.thumbnails(digits.train_images[examples], examples, digits.fingerprint)
+    saved = sheets.save(tmp_path / "images.npz")
+    back = viewer.Thumbnails.load(saved)
+    assert (back.fingerprint, back.sheets) == (digits.fingerprint, sheets.sheets)
+    pixels = np.asarray(Image.open(io.BytesIO(back.sheets[0])))
+    for position, example in enumerate(back.examples):
+        row, column = divmod(position, back.columns)
+        tile = pixels[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
+        assert (tile[..., :1] == digits.train_images[example]).all()
+    assert (
+        sheets.save(tmp_path / "again.npz").read_bytes() == saved.read_bytes()
+    )  # no time is noted: git sees no change
+
+
+def test_many_images_go_on_several_sheets_within_the_bytes_that_git_keeps(monkeypatch):
+    sheets = sys.modules["dolb.viewer.thumbnails"]  # as an attribute of the package it is the function
+    noisy = np.random.default_rng(0).integers(0, 256, (3000, 32, 32, 3), dtype=np.uint8)
+    monkeypatch.setattr(sheets, "MOST_BYTES", 4_000_000)
+    made = viewer.thumbnails(noisy)
+    assert (len(made.sheets), made.per_sheet) == (2, 2500)
+    assert sum(map(len, made.sheets)) < 4_000_000
+
+
+def test_large_files_lie_beside_the_page_which_stays_small(made, tmp_path):
+    images = viewer.thumbnails(np.zeros((2000, 32, 32, 3), dtype=np.uint8))
+    page = viewer.write_page(tmp_path, made, images, title="Map")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images-00.webp", "index.html", "scatterplot.js"]
+    text = page.read_text()
+    assert '"sheets":["images-00.webp"]' in text
+    assert '<script src="scatterplot.js">' in text
+    shown = viewer.show(made, images, files=tmp_path / "03-noise-files")
+    assert page_data(shown)["images"]["sheets"] == ["03-noise-files/images-00.webp"]
+    assert page_data(viewer.show(made, images))["images"]["sheets"][0].startswith("data:image/webp;base64,")
+
+
+def test_the_published_images_are_of_every_point_of_the_published_maps():
+    mask, maps = study.reference(results.published("noise")), results.published("features")
+    images = viewer.Thumbnails.load(results.published_file("noise-images.npz"))
+    assert images.fingerprint == str(mask["data_fingerprint"].item())
+    assert np.array_equal(images.examples, np.arange(mask.sizes["example"]))
+    drawn = viewer.Thumbnails.load(results.published_file("features-images.npz"))
+    assert np.array_equal(drawn.examples, study.points(maps, data.class_names("cifar10"))["example"])
+
+
+def test_images_of_other_data_or_of_no_example_are_refused(made):
+    images = np.zeros((2, 4, 4, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match="other data"):
+        viewer.show(
+            made.assign_coords(data_fingerprint=("run", ["sha256:a"])), viewer.thumbnails(images, None, "sha256:b")
+        )
+    with pytest.raises(ValueError, match="up to 2000"):
+        viewer.show(made, viewer.thumbnails(images, np.array([0, 2000])))
+    with pytest.raises(ValueError, match="2 different whole numbers"):
+        viewer.thumbnails(images, np.array([1, 1]))
+    with pytest.raises(ValueError, match="uint8"):
+        viewer.thumbnails(images.astype(float))
