@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import platform
 import shutil
 import sys
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,14 +25,18 @@ MADE = {
     "precision": "bf16", "step_flops": 2e6, "peak_flops": 1e12, "step_bytes": 1e6, "peak_bandwidth": 1e12,
     **results.provenance(torch_version="2", device="a device", engine="fused", data_fingerprint="sha256:made"),
 }  # fmt: skip
-on_arm = pytest.mark.skipif(
-    platform.machine() not in ("aarch64", "arm64"), reason="elsewhere the engine changes nothing"
-)
 
 
-def _sleep(steps):
-    """Sleep a millisecond a step: a program to be timed."""
-    time.sleep(0.001 * steps)
+@pytest.fixture
+def work(monkeypatch):
+    """A program that takes a millisecond a step, by a clock that it moves itself: no core is too busy for that."""
+    now = [0.0]
+    monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def work(count):
+        now[0] += 0.001 * count
+
+    return work
 
 
 def run_benchmark(output, *arguments):
@@ -98,11 +101,11 @@ def test_ratios_are_of_medians_and_their_interval_lies_within_the_repeats():
     assert list(cells.loc["slow", ["ratio", "ratio_low", "ratio_high"]]) == [1.0, 1.0, 1.0]
 
 
-def test_a_program_timed_later_is_added_to_its_cell_and_gets_no_ratio():
+def test_a_program_timed_later_is_added_to_its_cell_and_gets_no_ratio(work):
     """The eager loop and the engine may be timed at different times; what one process timed in turns is compared."""
-    eager = steps.time_bursts({"eager": _sleep}, {"eager": 1}, MADE, repeats=3, seconds=0.01)
+    eager = steps.time_bursts({"eager": work}, {"eager": 1}, MADE, repeats=3, seconds=0.01)
     ours = {"dolb, one run": 1, "dolb, 4 runs at once": 4}
-    later = steps.time_bursts(dict.fromkeys(ours, _sleep), ours, MADE, repeats=2, seconds=0.01)
+    later = steps.time_bursts(dict.fromkeys(ours, work), ours, MADE, repeats=2, seconds=0.01)
     for first, second in ((eager, later), (later, eager)):
         both = results.validate(steps.replace(first, [second], by_program=True))
         assert both.sizes["run"] == 3 + 2 * 2
@@ -113,7 +116,7 @@ def test_a_program_timed_later_is_added_to_its_cell_and_gets_no_ratio():
         assert cells.loc[list(ours), ["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
         assert (cells["images_per_second"] > 0).all()
     # What is timed again makes room for itself alone, and a whole measurement for all of its cell.
-    again = steps.time_bursts({"eager": _sleep}, {"eager": 1}, MADE, repeats=4, seconds=0.01)
+    again = steps.time_bursts({"eager": work}, {"eager": 1}, MADE, repeats=4, seconds=0.01)
     assert steps.replace(both, [again], by_program=True).sizes["run"] == 4 + 2 * 2
     assert steps.replace(both, [again]).sizes["run"] == 4
 
@@ -164,42 +167,32 @@ def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_targ
     assert (fullest["ratio_low"] >= target).all()  # with the lower end of its 95% interval
 
 
-@on_arm
-@pytest.mark.slow
-def test_the_engine_is_faster_here_and_now():
-    """A loose bound on few steps, because other work on the machine may slow either side."""
-    timed, about = cpu_step.training_step("resnet18", 32)
-    pair = {name: timed[name] for name in ("stock torch", "dolb")}
-    cells = steps.compare(steps.time_programs(pair, about, repeats=2, steps=2, warmup=1), steps.STOCK)
-    assert cells.set_index("program").loc["dolb", "ratio"] > 1.5
-
-
-def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits():
-    """Two programs that sleep 1 ms a step; one does four runs in that time, so its step takes a quarter."""
-    ds = steps.time_bursts({"one": _sleep, "four": _sleep}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)
+def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits(work):
+    """Two programs that take 1 ms a step; one does four runs in that time, so its step takes a quarter."""
+    ds = steps.time_bursts({"one": work, "four": work}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)
     cells = steps.with_floors(steps.compare(ds, "one"), ds).set_index("program")
-    assert cells.loc["four", "ratio"] == pytest.approx(4, rel=0.3)
+    assert cells.loc["four", "ratio"] == pytest.approx(4)
     # Arithmetic takes 2 us a step and memory 1 us: 100 images in the longer of the two.
     assert cells.loc["one", "limit"] == pytest.approx(100 / 2e-6)
     assert cells.loc["one", "of_limit"] == pytest.approx(cells.loc["one", "images_per_second"] / 5e7)
 
 
-def test_batches_that_were_ready_before_a_turn_do_not_flatter_a_program():
+def test_batches_that_were_ready_before_a_turn_do_not_flatter_a_program(work):
     """A program whose queue fills up to 16 batches in others' turns: these take no time, and each further one 1 ms."""
     queue, timed = [16], []
 
     def other(count):
         queue[0] = 16
-        _sleep(count)
+        work(count)
 
     def queued(count):
         timed.append(count)
-        _sleep(max(count - queue[0], 0))
+        work(max(count - queue[0], 0))
         queue[0] = max(queue[0] - count, 0)
 
     bursts = {"other": other, "queued": queued}
     ds = steps.time_bursts(bursts, dict.fromkeys(bursts, 1), MADE, ready={"queued": 16}, repeats=3, seconds=0.02)
     cells = steps.compare(ds, "other").set_index("program")
-    assert cells.loc["queued", "ratio"] == pytest.approx(1, rel=0.2)
+    assert cells.loc["queued", "ratio"] == pytest.approx(1)
     assert timed[-2] == 16
     assert timed[-1] >= steps.TIMES_READY * 16

