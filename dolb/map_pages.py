@@ -38,7 +38,7 @@ def write(file: Path, folder: Path, data: str | None = None, data_dir: Path | No
     images = datasets.load(name, data_dir)
     if len(images.train_images) != ds.sizes["example"]:
         raise ValueError(
-            f"{file} is a map of {ds.sizes['example']} examples, and {name} has {len(images.train_images)}"
+            f"{file} is a map of other data: {ds.sizes['example']} examples, and {name} has {len(images.train_images)}"
         )
     sheets = viewer.thumbnails(images.train_images, fingerprint=images.fingerprint)
     title, review = f"Map of {images.name}", decisions.header(images)

@@ -10,8 +10,8 @@ from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 from viewing import LOCAL, Figure, tiles
 
-from dolb import data, map_pages, viewer
-from dolb.filtering import decisions, masks, noise
+from dolb import data, map_pages
+from dolb.filtering import masks, noise
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -98,12 +98,10 @@ class Reviewing(Figure):
         return (set(self.folder.glob("*.json")) - before).pop()
 
 
-@pytest.fixture(params=["webgl", "canvas"])
-def opened(request, browser, review_page, tmp_path):
-    browser.open(review_page, f"?renderer={request.param}")
-    figure = Reviewing(browser, tmp_path)
-    assert figure.script("return figure.viewer.map.kind") == request.param
-    return figure
+@pytest.fixture
+def opened(browser, review_page, tmp_path):
+    browser.open(review_page)
+    return Reviewing(browser, tmp_path)
 
 
 def a_part_of(places):
@@ -245,20 +243,3 @@ def test_what_is_selected_stands_out_and_what_is_marked_has_its_colour(opened):
     )
     colour = np.array([int(part) for part in re.findall(r"\d+", dot)])
     opened.wait(lambda: (np.abs(opened.pixels() - colour).sum(axis=2) < 60).sum() > 1000)
-
-
-@pytest.mark.parametrize("renderer", ["webgl", "canvas"])
-def test_a_lasso_around_fifty_thousand_points_answers_within_a_second(browser, made, tmp_path, renderer):
-    header = {**decisions.header(data.load("digits")), "data": "made", "examples": made.sizes["example"]}
-    removed = np.flatnonzero(~made["keep"].values)
-    sheet = viewer.thumbnails(np.zeros((len(removed), 8, 8, 3), dtype=np.uint8), removed)
-    shown = viewer.show(made, sheet, [str(k) for k in range(10)], review=header)
-    browser.open(viewer.write_page(shown, tmp_path), f"?renderer={renderer}")
-    figure = Reviewing(browser, tmp_path)
-    seconds = figure.script(
-        "const begun = performance.now();"
-        "for (const name of ['view', 'drop']) figure.querySelector(`[data-review=${name}]`).click();"
-        "return (performance.now() - begun) / 1000"
-    )
-    assert figure.counts()[2] == made.sizes["example"]
-    assert seconds < 1
