@@ -183,7 +183,7 @@ def by_map(ds: xr.Dataset) -> pd.DataFrame:
     )
 
 
-def _placed(row: dict[str, Any]) -> str:
+def _placed(row: dict[Any, Any]) -> str:
     rate = f"rate {row['map_rate']:g}" if row["map_rate"] else "rate by size"
     return f"{rate}, {row['map_start']} start, {row['iterations']:g} steps"
 

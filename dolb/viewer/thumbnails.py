@@ -65,7 +65,8 @@ class Thumbnails:
             ends = np.cumsum(file["lengths"])
             data = file["sheets"].tobytes()
             sheets = tuple(data[end - length : end] for end, length in zip(ends, file["lengths"], strict=True))
-            return cls(file["examples"], sheets, *map(int, file["shape"]), fingerprint=str(file["fingerprint"]))
+            height, width, columns, per_sheet = map(int, file["shape"])
+            return cls(file["examples"], sheets, height, width, columns, per_sheet, str(file["fingerprint"]))
 
     def placed(self, folder: str | Path | None, url: str) -> dict[str, Any]:
         """Return what the script asks of the images; the sheets are files in a folder, or without one in the text."""
@@ -115,7 +116,8 @@ def _webp(sheets: list[Image.Image]) -> tuple[bytes, ...]:
     # Photographs hardly shrink without loss: where the pixels alone say that it is hopeless, do not wait for it.
     few = sum(sheet.width * sheet.height * 3 for sheet in sheets) < 8 * LOSSLESS_BYTES
     found: tuple[bytes, ...] = ()
-    for options in [*([{"lossless": True}] if few else []), *({"quality": quality} for quality in QUALITIES)]:
+    exact: list[dict[str, Any]] = [{"lossless": True}] if few else []
+    for options in [*exact, *({"quality": quality} for quality in QUALITIES)]:
         buffers = [io.BytesIO() for _ in sheets]
         for sheet, buffer in zip(sheets, buffers, strict=True):
             sheet.save(buffer, "WEBP", **options)
