@@ -1,7 +1,7 @@
 """Triton kernels for the rest of a fused training step: making the batch, the stem's pooling, the loss, the update.
 
 The stem's max pool reads what the first convolution wrote and never writes the normalized image, which would be the
-largest tensor of the network. Shares, layout and determinism are as in ``norm_kernels``.
+largest tensor of the network. Shares, layout and determinism are as in ``norm``.
 """
 
 from __future__ import annotations
