@@ -1,4 +1,4 @@
-"""Masks on disk, tied to the data they were made for, and how far two of them agree."""
+"""Masks on disk, tied to the data they were made for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
-from scipy.stats import hypergeom
 
 from dolb import results
 from dolb.data import ImageData
@@ -130,26 +129,3 @@ def own_sets(files: Mapping[str, str | Path], data: ImageData) -> dict[str, np.n
         digest = hashlib.sha256(data.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()
         found[f"{name}-{digest[:8]}"] = keep
     return found
-
-
-class Overlap(NamedTuple):
-    """How far two masks remove the same examples: Jaccard index, and its mean if both removed at random."""
-
-    jaccard: float
-    by_chance: float
-
-
-def overlap(keep: np.ndarray, other: np.ndarray) -> Overlap:
-    """Compare what two masks remove: shared over all removed, beside what two random sets of these sizes would share.
-
-    Two masks that remove nothing agree: both numbers are 1.
-    """
-    keep = np.asarray(keep)
-    other = keep_mask(other, len(keep_mask(keep, len(keep))))
-    n, a, b = len(keep), int((~keep).sum()), int((~other).sum())
-    if a + b == 0:
-        return Overlap(1.0, 1.0)
-    shared = np.arange(min(a, b) + 1)
-    chance = float(np.sum(hypergeom.pmf(shared, n, a, b) * shared / (a + b - shared)))
-    both = int((~keep & ~other).sum())
-    return Overlap(both / (a + b - both), chance)

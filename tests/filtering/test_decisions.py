@@ -36,19 +36,11 @@ def test_what_was_dropped_is_what_the_mask_drops(digits, saved):
         assert np.flatnonzero(~keep).tolist() == [3, 5]
 
 
-def test_the_file_says_which_data_it_is_about(saved):
-    assert decisions.data_of(saved()) == "digits"
-
-
 @pytest.mark.parametrize("before", [codecs.BOM_UTF8, b"\r\n  ", codecs.BOM_UTF8 + b"\n"])
 def test_what_an_editor_puts_before_the_text_does_not_matter(digits, saved, before):
     path = saved()
     path.write_bytes(before + path.read_bytes())
     assert np.flatnonzero(~masks.load_keep(path, digits)).tolist() == [3, 5]
-
-
-def test_nothing_dropped_keeps_all(digits, saved):
-    assert decisions.load(saved(dropped=[]), digits).all()
 
 
 @pytest.mark.parametrize(

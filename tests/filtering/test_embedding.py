@@ -48,19 +48,9 @@ def test_one_seed_gives_one_map_with_several_cores_too(digits, fitted):
     np.testing.assert_array_equal(again.transform(digits[0][500:]), fitted.transform(digits[0][500:]))
 
 
-def test_another_seed_gives_another_map(digits, fitted):
-    other = clone(QUICK).set_params(random_state=1).fit_transform(digits[0][:500])
-    assert not np.allclose(other, fitted.coordinates_)
-
-
 def test_a_map_can_be_kept_and_used_later(digits, fitted):
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.transform(digits[0][500:]), fitted.transform(digits[0][500:]))
-
-
-def test_progress_counts_every_iteration(digits, capfd):
-    clone(QUICK).set_params(progress=True).fit(digits[0][:200])
-    assert "200/200" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("n", [40, 600])
@@ -69,18 +59,6 @@ def test_components_are_those_of_a_full_decomposition(digits, n):
     ours = principal_components(features, 5).transform(features)
     theirs = PCA(5, svd_solver="full").fit_transform(features)
     np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6)
-
-
-def test_features_narrower_than_the_components_asked_for_are_used_whole(digits):
-    assert principal_components(digits[0][:, :7], 50).n_components_ == 7
-
-
-def test_nan_is_refused_before_anything_is_computed(digits):
-    features = digits[0].copy()
-    features[[17, 30]] = np.nan
-    features[99, 3] = np.inf
-    with pytest.raises(ValueError, match="features hold NaN or infinity in 3 of 600 rows, first in row 17"):
-        clone(QUICK).fit(features)
 
 
 def test_too_few_points_for_the_perplexity_are_refused_and_enough_are_not(digits):

@@ -1,9 +1,7 @@
 """Features: what the network's penultimate layer says, in bounded memory; weights from a file or from torchvision."""
 
 import http.server
-import pickle
 import threading
-import tracemalloc
 import urllib.request
 
 import numpy as np
@@ -66,24 +64,6 @@ def test_running_statistics_are_used_and_left_alone_and_modes_come_back(digits):
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_modes_come_back_after_an_error_too(digits):
-    network = small().train()
-    with pytest.raises(RuntimeError):
-        features.extract(network, "smallnet-4", np.zeros((4, 8, 8, 2), np.uint8), (0.5, 0.5), (1, 1), progress=False)
-    assert network.training
-
-
-def test_beyond_the_features_memory_is_that_of_a_batch(digits):
-    network, images, seen = small(), np.repeat(digits.train_images, 20, axis=0), []
-    network.stem.register_forward_hook(lambda _module, inputs, _output: seen.append(len(inputs[0])))
-    tracemalloc.start()
-    got = extract(network, images, digits, batch_size=64)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert max(seen) == 64
-    assert peak < got.nbytes + images.nbytes / 10  # numpy copied no more of the images than a small part at a time
-
-
 @pytest.mark.parametrize(
     ("images", "message"),
     [
@@ -94,13 +74,6 @@ def test_beyond_the_features_memory_is_that_of_a_batch(digits):
 def test_images_that_are_not_of_the_data_are_refused(digits, images, message):
     with pytest.raises(ValueError, match=message):
         extract(small(), images, digits)
-
-
-def test_an_unknown_network_and_an_empty_batch_are_refused(digits):
-    with pytest.raises(ValueError, match="network 'resnet19' is not known"):
-        features.extract(small(), "resnet19", digits.test_images, digits.mean, digits.std)
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        extract(small(), digits.test_images, digits, batch_size=0)
 
 
 # Checkpoints
@@ -131,20 +104,6 @@ def test_weights_of_another_network_are_refused_in_one_line(tmp_path):
     assert "\n" not in refusal(deeper)
 
 
-def test_a_damaged_or_foreign_file_is_refused(tmp_path):
-    whole = features.save_network(small(), tmp_path / "net.pt").read_bytes()
-    contents = {
-        "cut.pt": whole[: len(whole) // 2],
-        "empty.pt": b"",
-        "text.pt": b"not a checkpoint",
-        "pickle.pt": pickle.dumps({"a": [1, 2]}, protocol=2),
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-        assert f"{name} " in refusal(tmp_path / name)
-    assert "there is no checkpoint" in refusal(tmp_path / "missing.pt")
-
-
 def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
     class Payload:
         def __reduce__(self):
@@ -153,13 +112,6 @@ def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
     torch.save({"fc.weight": Payload()}, tmp_path / "evil.pt")
     assert "cannot be read as weights" in refusal(tmp_path / "evil.pt")
     assert not (tmp_path / "ran").exists()
-
-
-def test_what_is_no_state_dict_is_refused(tmp_path):
-    torch.save(torch.zeros(3), tmp_path / "tensor.pt")
-    assert "it holds a Tensor; accepted: a state dict" in refusal(tmp_path / "tensor.pt")
-    torch.save({"epoch": 3, "state": {}}, tmp_path / "wrapped.pt")
-    assert "a dict whose 'epoch' is no tensor" in refusal(tmp_path / "wrapped.pt")
 
 
 # torchvision's weights
@@ -217,20 +169,6 @@ def test_weights_that_cannot_be_fetched_are_asked_for_once(tmp_path, monkeypatch
         said.append(str(caught.value))
     assert len(refusing_proxy) == 1
     assert len(set(said)) == 1
-
-
-def test_weights_that_could_not_be_fetched_are_taken_once_they_are_there(tmp_path, monkeypatch, refusing_proxy):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with pytest.raises(features.CheckpointError):
-        features.pretrained("resnet18")
-    made = models.build("resnet18", 1000)
-    features.save_network(made, tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth")
-    assert torch.equal(features.pretrained("resnet18").fc.weight, made.fc.weight)
-
-
-def test_a_small_network_has_no_pretrained_weights():
-    with pytest.raises(ValueError, match=r"no pretrained weights for 'smallnet-4'; accepted: resnet18, .*resnet152"):
-        features.pretrained("smallnet-4")
 
 
 def test_the_normalisation_is_the_one_torchvision_states():

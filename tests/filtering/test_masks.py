@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import hypergeom
 
 from dolb import data, results
 from dolb.filtering import checks, masks
@@ -94,34 +93,6 @@ def test_a_damaged_or_missing_file_is_refused(digits, keep, tmp_path):
 
 
 # Agreement of two masks
-
-
-def test_overlap_counts_what_both_remove_among_what_either_removes():
-    first, second = np.ones((2, 10), dtype=bool)
-    first[[0, 1, 2]], second[[1, 2, 3, 4]] = False, False
-    assert masks.overlap(first, second).jaccard == 2 / 5
-    assert masks.overlap(first, first).jaccard == 1
-    assert masks.overlap(first, ~first).jaccard == 0
-
-
-def test_chance_is_what_random_masks_of_these_sizes_share():
-    rng = np.random.default_rng(0)
-    first = np.arange(200) >= 30
-    drawn = [masks.overlap(first, rng.permutation(np.arange(200) >= 50)) for _ in range(2000)]
-    assert len({one.by_chance for one in drawn}) == 1
-    # Jaccard grows with the shared number, whose deviation bounds its own: 1 shared is at most 80 / 50^2.
-    error = hypergeom(200, 30, 50).std() * 80 / 50**2 / np.sqrt(2000)
-    assert np.mean([one.jaccard for one in drawn]) == pytest.approx(drawn[0].by_chance, abs=4 * error)
-
-
-def test_masks_that_remove_nothing_agree():
-    everything = np.ones(5, dtype=bool)
-    assert masks.overlap(everything, everything) == (1, 1)
-
-
-def test_masks_of_different_length_cannot_be_compared():
-    with pytest.raises(ValueError, match=r"keep has dtype bool and shape \(4,\); accepted: bool and \(5,\)"):
-        masks.overlap(np.ones(5, dtype=bool), np.ones(4, dtype=bool))
 
 
 def test_a_set_of_ones_own_is_called_by_its_name_and_its_mask(digits, keep, tmp_path):

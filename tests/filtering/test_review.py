@@ -1,7 +1,6 @@
 """A person reviews examples: decisions become a mask that training takes; they can be undone, saved, gone on with."""
 
 import io
-import json
 import sys
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from PIL import Image
 
 from dolb import data, results
-from dolb.filtering import decisions, masks, noise, review
+from dolb.filtering import masks, noise, review
 from dolb.training.config import RunConfig
 from dolb.training.sweep import sweep
 
@@ -36,12 +35,6 @@ def test_what_is_dropped_is_dropped_and_what_is_kept_again_is_kept(started):
     assert started.decide([3, 5, 7], keep=False) == 3
     assert started.decide([5], keep=True) == 1
     assert np.flatnonzero(~started.keep).tolist() == [3, 7]
-
-
-def test_a_decision_that_changes_nothing_is_none(started):
-    assert started.decide([1, 2], keep=True) == 0
-    assert started.decide([], keep=False) == 0
-    assert started.undo() == 0
 
 
 def test_undo_takes_back_one_decision_at_a_time_and_no_more_than_it_changed(started):
@@ -95,18 +88,6 @@ def test_a_mask_of_other_data_or_without_a_map_is_refused(digits, coordinates, t
         review.Review.load(path, digits)
 
 
-def test_decisions_of_the_page_have_no_map_and_the_error_says_where_to_go_on(digits, tmp_path):
-    path = tmp_path / "decisions.json"
-    path.write_text(json.dumps(decisions.header(digits) | {"dropped": [3]}))
-    with pytest.raises(masks.MaskError, match="no map: go on with them on the page of dolb view"):
-        review.Review.load(path, digits)
-
-
-def test_a_map_of_the_wrong_length_is_refused(digits, coordinates):
-    with pytest.raises(ValueError, match="1436 points"):
-        review.Review(digits, coordinates[1:])
-
-
 def test_a_class_cannot_be_dropped_whole(started, digits, tmp_path):
     started.decide(np.flatnonzero(digits.train_labels == 4), keep=False)
     with pytest.raises(noise.EmptyClassError, match="every example of 4"):
@@ -157,27 +138,6 @@ def test_lassoed_points_show_their_images_and_are_dropped_by_a_button(parts, sta
     assert (masks.load_keep(tmp_path / "keep.nc", digits) == started.keep).all()
     buttons["Undo"].click()
     assert started.keep.all()
-
-
-def test_a_class_that_would_vanish_is_said_in_the_widget(parts, started, digits, tmp_path):
-    scatter, buttons, said, *_ = parts
-    scatter.selection = np.flatnonzero(digits.train_labels == 0)
-    buttons["Drop"].click()
-    buttons["Save"].click()
-    assert "Not saved" in said.value
-    assert not (tmp_path / "keep.nc").exists()
-
-
-def test_the_widget_colours_and_narrows_the_map(parts, digits):
-    scatter, *_, controls = parts
-    class_choice, colour = controls.children
-    class_choice.value = 3
-    assert np.array_equal(np.sort(scatter.filter), np.flatnonzero(digits.train_labels == 3))
-    before = scatter.color
-    colour.value = "class"
-    assert scatter.color != before
-    class_choice.value = -1
-    assert scatter.filter is None
 
 
 def test_what_the_map_no_longer_shows_is_not_decided_about(parts, started, digits):
