@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dolb import claims, recipes
+from dolb import claims, recipes, results
 from dolb.recipes.filtered import equal_updates
 from dolb.recipes.study import STUDIES
 from dolb.training.config import RunConfig
@@ -54,9 +55,9 @@ def test_runs_are_trained_on_the_mask_with_the_papers_share():
     assert recipes.masks("paper")["network"].filter == "share"
 
 
-def test_at_a_better_rate_the_three_sets_are_run_with_all_seeds_where_the_finding_lies():
+def test_at_a_better_rate_the_three_sets_are_run_with_eight_seeds_where_the_finding_lies():
     runs = recipes.configs("better-rate", "paper", kept=(47_441, 50_000))
-    asked = {"sets": ["full", "network", "random"], "batch_sizes": [6272], "kept": (47_441, 50_000)}
+    asked = {"sets": ["full", "network", "random"], "batch_sizes": [6272], "kept": (47_441, 50_000), "seeds": range(8)}
     usual = recipes.configs("filtered-large-batch", "paper", **asked)
     rates = {run.lr for run in runs}
     assert rates == {0.1, 0.2}
@@ -106,10 +107,33 @@ def test_each_seed_has_a_random_set_of_its_own_and_shares_all_others():
 def test_the_small_batches_are_those_of_figure_6(every_claim):
     runs = recipes.configs(SMALL, "paper", sets=["full", "network", "random"])
     assert {run.batch_size for run in runs} == set(map(int, every_claim["G7"].reported))
-    assert {run.weight_decay for run in runs} == {0.005, 0.01, 0.012, 0.0135}
-    assert {run.seed for run in runs} == {0, 1, 2}
+    assert {run.weight_decay for run in runs} == {0.005, 0.01, 0.012, 0.0135, 0.02}  # the last is beyond the figure's
+    assert {run.seed for run in runs} == set(range(10))
     assert {run.bn_workers for run in runs} == {1}
-    assert len(runs) == 3 * 3 * 4 * 3
+    assert len(runs) == 3 * 3 * 5 * 10
+
+
+def test_with_small_batches_the_other_sets_have_three_seeds_and_the_papers_weight_decays_alone():
+    runs = [run for run in recipes.configs(SMALL, "paper") if not run.subset.startswith(("full", "network", "random"))]
+    cells = Counter((run.subset, run.weight_decay) for run in runs)
+    assert {decay for _, decay in cells} == {0.005, 0.01, 0.012, 0.0135}
+    assert set(cells.values()) == {3}
+    assert {run.seed for run in runs} == {0, 1, 2}
+
+
+def test_with_small_batches_the_first_three_seeds_have_runs_of_equal_updates_at_every_weight_decay():
+    plain = {run.key for run in recipes.configs(SMALL, "paper")}
+    more = [run for run in recipes.configs(SMALL, "paper", kept=(47_441, 50_000)) if run.key not in plain]
+    cells = {(run.subset.split("-")[0], run.batch_size, run.weight_decay, run.seed) for run in more}
+    decays = (0.005, 0.01, 0.012, 0.0135, 0.02)
+    assert cells == {(s, 256, decay, seed) for s in ("network", "random") for decay in decays for seed in (0, 1, 2)}
+    assert len(more) == len(cells)
+
+
+@pytest.mark.parametrize("slug", [SMALL, LARGE])
+def test_every_published_run_is_of_the_grid(slug):
+    grid = {run.key for run in recipes.configs(slug, "paper", kept=(47_441, 50_000))}
+    assert set(map(str, results.published(slug)["key"].values)) <= grid
 
 
 def test_every_other_way_to_choose_is_run_at_the_largest_small_batch():
@@ -129,8 +153,11 @@ def test_the_large_batches_are_the_papers_shares_of_eight_workers(every_claim):
     assert {*every_claim["G11"].setting["batch_size"], every_claim["G12"].setting["batch_size"]} <= set(sizes)
     assert {run.bn_workers for run in runs} == {8}
     for size in sizes:
-        seeds = {run.seed for run in runs if run.batch_size == size}
-        assert seeds == set(range(8 if size >= 6272 else 4))
+        seeds = Counter((run.subset.split("-")[0], run.seed) for run in runs if run.batch_size == size)
+        assert set(seeds.values()) == {1}
+        assert {seed for kind, seed in seeds if kind == "confident"} == set(range(8 if size >= 6272 else 4))
+        for main in ("full", "network", "random"):
+            assert {seed for kind, seed in seeds if kind == main} == set(range(10))
 
 
 def test_with_large_batches_one_other_way_to_choose_stands_beside_the_papers_sets():
