@@ -53,16 +53,16 @@ def demo(
     repo_root: Path, demo_store: Path, demo_seconds: dict[str, float], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
     """Run a notebook at demo scale, once for all tests that look at it, and return it executed."""
-    from dolb import (
-        publishing as publish,  # late: a machine that is only to run tests of training may lack what it needs
-    )
+    from dolb import publishing  # late: a machine that is only to run tests of training may lack what it needs
+    from dolb.publishing.gate import read_parameters
 
     @cache
     def run(name: str) -> Path:
         folder, begun = tmp_path_factory.mktemp(name), cpu_seconds()
-        given = {"scale": "demo", "device": "cpu", "store": str(demo_store)}
         source = repo_root / "notebooks" / f"{name}.ipynb"
-        made = publish.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
+        wanted = {"scale": "demo", "device": "cpu", "store": str(demo_store)}
+        given = {name: value for name, value in wanted.items() if name in read_parameters(source)}
+        made = publishing.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
         demo_seconds[name] = cpu_seconds() - begun
         return made
 

@@ -54,3 +54,9 @@ def test_notebook_starts_with_its_title(path):
     first = nbformat.read(path, as_version=4).cells[0]
     assert first.cell_type == "markdown"
     assert first.source.startswith("# ")
+
+
+def test_set_up_does_not_show_and_no_cell_shows_its_code(path):
+    for cell in code_cells(path):
+        shows = set(cell.metadata.get("tags", [])) & {"remove-cell", "remove-input"}
+        assert shows == {"remove-cell"} if "parameters" in cell.metadata["tags"] else shows

@@ -63,8 +63,6 @@ def test_a_documented_make_command_has_its_target(arguments):
 
 @pytest.mark.parametrize("arguments", commands_of("dolb"))
 def test_a_documented_dolb_command_parses(arguments):
-    if not (ROOT / "dolb" / "cli.py").exists():
-        pytest.skip("dolb has no command line yet")
     from typer.main import get_command
 
     subcommands = get_command(importlib.import_module("dolb.cli").app).commands
@@ -74,8 +72,6 @@ def test_a_documented_dolb_command_parses(arguments):
 
 @pytest.mark.parametrize("arguments", commands_of("papermill"))
 def test_a_documented_papermill_command_names_a_notebook_and_its_parameters(arguments):
-    if not (ROOT / "dolb" / "gate.py").exists() or not list((ROOT / "notebooks").glob("*.ipynb")):
-        pytest.skip("there are no notebooks yet")
     notebook = ROOT / arguments[0]
     assert notebook.exists()
     given = {arguments[i + 1] for i, word in enumerate(arguments) if word == "-p"}
@@ -106,8 +102,6 @@ def test_the_citation_is_complete_and_of_this_version():
 
 def test_the_citation_refers_to_every_source_of_a_claim():
     path = ROOT / "book" / "claims.yml"
-    if not path.exists():
-        pytest.skip("there are no claims yet")
     sources = yaml.safe_load(path.read_text())["sources"]
     references = yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]
     first_authors = {reference["authors"][0]["family-names"].lower() for reference in references}
