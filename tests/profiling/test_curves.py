@@ -62,21 +62,9 @@ def test_every_mechanism_is_switched_off_once_and_negotiation_alone_bends_horovo
     assert at_most.idxmax() == "negotiation"
 
 
-def test_settings_are_tuned_where_the_study_tuned_them(rows):
-    tuned = rows[rows["variant"] == curves.TUNED]
-    assert set(tuned["ranks"]) == {curves.TUNED_GPUS}
-    assert len(tuned) == len(curves.FUSIONS_MB) * len(curves.CYCLES_MS)
-
-
 @pytest.mark.parametrize("ranks", [2, 3, 7, 32])
 def test_a_ring_that_is_carried_out_takes_the_steps_that_the_cost_model_counts(ranks):
     assert curves.ring_message_steps(ranks) == network.ring_steps(ranks)
-
-
-def test_a_ring_has_no_throughput(rows):
-    ring = rows[rows["library"] == "ring"]
-    assert np.isnan(ring["images_per_second"]).all()
-    assert len(ring) == len(curves.RING_RANKS)
 
 
 @pytest.mark.parametrize(

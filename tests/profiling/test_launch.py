@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 from torch.nn import functional
 from waiting import wait_until
 
-from dolb import models, recipes, results
+from dolb import models, recipes
 from dolb.profiling.config import ScalingConfig, strong, weak
 from dolb.profiling.ranks import cores, launch, rank
 from dolb.profiling.ranks.launch import RankError, measure, measure_together
@@ -95,15 +94,6 @@ def test_a_row_holds_the_seconds_of_every_step_on_every_rank_and_the_throughput_
     assert ScalingConfig.from_dict(asked) == replace(TRACED, library=library)
     assert (row["source"].item(), row["world_size"].item()) == ("measured", 2)
     assert row["threads_per_rank"].item() == len(os.sched_getaffinity(0))  # not pinned: it may run anywhere
-
-
-def test_rows_of_different_numbers_of_ranks_are_merged_saved_and_read_back(traced, tmp_path):
-    two, _ = traced
-    one = two.isel(worker=[0], step=slice(3)).assign_coords(key=("run", ["another"]), ranks=("run", [1]))
-    both = results.merge([two, one])
-    back = results.load(results.save(both, tmp_path / "scaling.nc"))
-    xr.testing.assert_equal(back, both)
-    assert back["rank_step_seconds"].sel(worker=1).isel(run=1).isnull().all()
 
 
 def test_traced_steps_are_read_back_as_events_of_both_ranks(traced, library):
@@ -266,12 +256,6 @@ def test_gpus_are_refused_to_a_horovod_without_nccl(horovod, monkeypatch):
     monkeypatch.setattr(hvd, "nccl_built", lambda: False)
     with pytest.raises(RankError, match=r"built without NCCL, which device_kind 'cuda' needs; `HOROVOD_GPU_OPER"):
         measure(ScalingConfig(library="horovod", device_kind="cuda"))
-
-
-def test_a_folder_that_holds_something_is_left_alone(tmp_path):
-    (tmp_path / "precious").touch()
-    with pytest.raises(ValueError, match="is not empty"):
-        measure(ScalingConfig(), folder=tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"ranks": 1}, {"library": "horovod"}, {"trace_steps": 1}, {"pinned": True}])

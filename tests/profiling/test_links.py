@@ -172,16 +172,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_is_in_use_st
         assert namespaces(process.pid) == []
 
 
-def test_a_bucket_is_filled_in_a_millisecond_and_holds_two_frames_at_least():
-    settings = dict(zip(*[iter(links.token_bucket(1000.0, 4))] * 2, strict=True))
-    assert settings["rate"] == "1000000000bit"
-    assert int(settings["burst"]) == 1e9 / 8 * 1e-3
-    # Nothing is dropped: the windows of three others fit.
-    window = int(Path("/proc/sys/net/ipv4/tcp_rmem").read_text().split()[2])
-    assert int(settings["limit"]) >= min(3 * window, 2**32 - 1)
-    assert links.token_bucket(1.0, 2)[3] == str(2 * 1514)
-
-
 # Hosts that die or hang while their links are measured
 
 
@@ -225,13 +215,6 @@ def test_hosts_that_hang_are_named_when_time_is_over(machine, when_joined):
         assert processes(made) == []
 
 
-def test_a_host_that_does_not_begin_in_time_is_named(machine):
-    with links.hosts(2) as made:
-        with pytest.raises(LinkError, match=r"host 0 of 2 \(10\.0\.0\.1\) did not listen within 0\.001 s"):
-            links.measure(made, timeout=0.001)
-        assert processes(made) == []
-
-
 def test_the_timeout_of_a_measurement_covers_its_links(machine):
     with pytest.raises(LinkError, match=r"did not listen within 0\.001 s"):
         launch.measure(ScalingConfig(steps=1, **TINY), oversubscribe=True, timeout=0.001)
@@ -244,29 +227,6 @@ def processes(made):
         for name in made.names
         for pid in subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
     ]
-
-
-@pytest.mark.parametrize("passed", [0, transfer.ROUNDS], ids=["while a message goes around", "while bytes are sent"])
-def test_a_host_whose_neighbour_closes_early_says_so_and_ends(passed):
-    here, other = "127.0.0.1", "127.0.0.2"
-    command = [sys.executable, "-m", "dolb.profiling.ranks.transfer", "0", f"{here},{other}", "60"]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    env = os.environ | {"PYTHONPATH": str(Path(links.__file__).resolve().parents[3])}
-    with (
-        socket.create_server((other, transfer.PORT)) as server,
-        subprocess.Popen(command, text=True, env=env, **pipes) as process,
-    ):
-        process.stdout.readline()
-        with socket.create_connection((here, transfer.PORT)) as following:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            before, _ = server.accept()
-            with before:
-                for _ in range(passed):
-                    following.sendall(before.recv(len(transfer.TOKEN)))
-        _, errors = process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert "the host before in the ring, 127.0.0.1, closed its link too early" in errors
 
 
 # Training over links
@@ -330,13 +290,6 @@ def test_without_iproute2_the_error_says_what_to_install(monkeypatch, tmp_path):
         LinkError, match="links need ip and tc, which are not installed; on Debian they are in iproute2"
     ):
         links.require()
-
-
-def test_what_the_kernel_refuses_is_told_in_its_words_and_leaves_nothing(machine):
-    beyond = 1e12  # no bucket is so large
-    with pytest.raises(LinkError, match=r"this machine refuses links: `tc .* tbf .*` said"), links.hosts(2, beyond):
-        pass
-    assert namespaces() == []
 
 
 @pytest.mark.parametrize(("count", "mbit", "said"), [(1, 10, "accepted: 2 to"), (2, 0, "must be positive, got 0")])

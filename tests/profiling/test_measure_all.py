@@ -53,11 +53,6 @@ def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
     assert ds.attrs["unfinished"] == 1
 
 
-def test_a_time_limit_that_leaves_nothing_says_so(tmp_path):
-    with pytest.raises(TimeoutError, match="before any of 1 measurements"):
-        sweep.measure_all([ScalingConfig(**TINY)], store=tmp_path, time_limit=0, progress=False)
-
-
 def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path):
     many = launch.slots() + 1
     with pytest.raises(ValueError, match=f"{many} ranks need as many slots"):
@@ -97,11 +92,6 @@ def test_under_strong_scaling_the_one_rank_has_the_global_batch():
     assert efficiency(*rows).tolist() == pytest.approx([1, 0.75, 1])
 
 
-def test_a_tuned_run_is_compared_with_one_rank_at_the_defaults():
-    rows = [made_measurement(100), made_measurement(120, ranks=2, bucket_mb=1.0)]
-    assert efficiency(*rows)[1] == pytest.approx(0.6)
-
-
 def test_without_a_run_on_one_rank_the_efficiency_is_not_known():
     assert np.isnan(efficiency(made_measurement(100, ranks=2))).all()
 
@@ -118,12 +108,6 @@ def test_what_is_completed_faster_for_tests_is_the_same():
     measured = [*made_measurements(lambda library, ranks, repeat: 90.0 * ranks), *made_linked(lambda *at: 90.0)]
     simulation = small_simulation()
     xr.testing.assert_identical(completed(measured, simulation), sweep.complete(measured, simulation))
-
-
-def test_simulated_rows_are_renewed_and_never_pile_up():
-    measured = [made_measurement(100)]
-    once = sweep.complete(measured, small_simulation())
-    assert sweep.complete([once], small_simulation()).sizes == once.sizes
 
 
 def test_events_of_every_repetition_stay(repo_root):
@@ -145,11 +129,6 @@ def test_a_table_has_one_machine_the_last_one_given_and_what_is_left_out_is_coun
     assert set(ds["device"].values[ds["source"].values == "measured"]) == {"new"}
     with warnings.catch_warnings(action="error", category=UserWarning):
         sweep.complete([made_measurement(100), made_measurement(120, ranks=2)], small_simulation())
-
-
-def test_no_measured_run_is_an_error():
-    with pytest.raises(ValueError, match="no measured run"):
-        sweep.complete([small_simulation()], small_simulation())
 
 
 def test_runs_from_before_there_were_links_stand_beside_those_over_them():

@@ -1,6 +1,5 @@
 """One simulated step, against what can be worked out by hand: all-reduces, what libraries do when, and its events."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from dolb import models, results
 from dolb.profiling.simulator import libraries, network, tensors
 from dolb.profiling.simulator.libraries import DDP, MIB, Horovod, horovod
 from dolb.profiling.simulator.network import Link, Network
-from dolb.profiling.simulator.step import MECHANISMS, Scenario, events, simulate, slowest_of, without
+from dolb.profiling.simulator.step import Scenario, events, simulate, slowest_of, without
 
 SUMMIT = network.preset("summit")
 IDEAL = Network("ideal", 1, Link(0.0, math.inf), Link(0.0, math.inf))
@@ -61,20 +60,6 @@ def test_ranks_of_one_machine_share_its_memory():
 def test_a_rank_gets_its_share_of_the_memory_and_no_more_than_one_core_moves(ranks, each):
     machine = network.loopback(latency=0.0, bandwidth=100.0, rank_bandwidth=30.0)
     assert machine.bandwidth(ranks) == each
-
-
-@pytest.mark.parametrize("algorithm", list(network.ALGORITHMS))
-def test_more_bytes_more_latency_or_less_bandwidth_never_takes_less_time(algorithm):
-    net = replace(SUMMIT, algorithm=algorithm)
-    base = net.allreduce_seconds(96, 1e6)
-    assert net.allreduce_seconds(96, 2e6) > base
-    assert replace(net, inter=Link(2 * net.inter.latency, net.inter.bandwidth)).allreduce_seconds(96, 1e6) > base
-    assert replace(net, achieved=net.achieved / 2).allreduce_seconds(96, 1e6) > base
-
-
-def test_an_unknown_network_says_what_there_is():
-    with pytest.raises(ValueError, match="network 'sumit' is not known; accepted: summit"):
-        network.preset("sumit")
 
 
 @pytest.mark.parametrize(
@@ -143,11 +128,6 @@ def test_lanes_are_those_of_torch_s_gloo_backend():
     assert dist.ProcessGroupGloo._Options()._threads == libraries.GLOO_THREADS
 
 
-def test_no_lane_at_all_is_refused():
-    with pytest.raises(ValueError, match="lanes is 0; numbers from 1 are accepted"):
-        DDP(lanes=0)
-
-
 @pytest.mark.parametrize(
     ("version", "milliseconds", "mebibytes", "cache"),
     [
@@ -164,11 +144,6 @@ def test_horovod_has_the_defaults_of_its_version(version, milliseconds, mebibyte
     assert chosen.cycle_seconds == pytest.approx(milliseconds / 1000)
     assert chosen.fusion_bytes == mebibytes * MIB
     assert chosen.response_cache is cache
-
-
-def test_a_version_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="version 'latest' is not understood; numbers such as"):
-        horovod("latest")
 
 
 def test_fused_tensors_fit_the_buffer_unless_one_alone_does_not():
@@ -205,17 +180,6 @@ def test_agreement_over_mpi_is_one_all_reduce_of_as_many_hops_as_ranks_have_bits
 def test_agreement_over_gloo_goes_twice_around_a_ring():
     over_gloo = Horovod(agreement="ring", latency=1.0)
     assert [over_gloo.negotiation_seconds(ranks, tensors=100) for ranks in (2, 16)] == [2, 30]  # 2 (ranks - 1)
-
-
-def test_an_agreement_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="agreement 'star' is not known; accepted: tree, ring"):
-        Horovod(agreement="star")
-
-
-def test_a_cycle_that_negotiates_longer_than_its_time_starts_late():
-    slow = Horovod(cycle_seconds=1.0, response_cache=False, latency=0.0, message_seconds=4.0, request_seconds=0.0)
-    run = slow.schedule([0.0, 0.5], [4, 4], lambda _: 0.0, ranks=2)
-    assert [c.start for c in run.cycles] == [0.0, 4.0]
 
 
 def test_a_bucket_size_of_ones_own_holds_for_the_first_bucket_too():
@@ -286,11 +250,6 @@ def test_a_slow_network_is_the_sum_of_its_messages():
     assert step.step_seconds == pytest.approx(first_bucket_ready + step.communication_seconds)
 
 
-def test_hidden_communication_costs_nothing_but_the_last_message():
-    step = simulate(scenario(), 96)
-    assert step.communication_seconds > step.step_seconds - step.compute_seconds > 0
-
-
 @pytest.mark.parametrize("ranks", [2, 10, 1000])
 def test_the_slowest_rank_is_the_mean_maximum_of_draws(ranks):
     draws = np.random.default_rng(0).logistic(1, 0.02 * np.sqrt(3) / np.pi, size=(4000, ranks))
@@ -304,28 +263,6 @@ def test_a_mechanism_that_is_off_costs_nothing(policy, mechanism, ranks):
     full = scenario(policy, jitter=0.01)
     # A faster cycle or link may split what one message held before; that can cost a little again.
     assert simulate(without(full, mechanism), ranks).step_seconds <= simulate(full, ranks).step_seconds * 1.01
-
-
-def test_all_mechanisms_off_leave_the_compute(policy):
-    bare = scenario(policy, jitter=0.01)
-    for mechanism in MECHANISMS:
-        bare = without(bare, mechanism) if mechanism not in ("fusion", "overlap") else bare
-    assert simulate(bare, 1536).step_seconds == pytest.approx(RESNET50.compute_seconds)
-
-
-def test_an_unknown_mechanism_says_what_there_is():
-    with pytest.raises(ValueError, match="mechanism 'magic' is not known; accepted: negotiation"):
-        without(scenario(), "magic")
-
-
-def test_a_step_never_gets_faster_with_ranks_under_ddp():
-    steps = [simulate(scenario(jitter=0.01), 6 * 2**k).step_seconds for k in range(12)]
-    assert all(a <= b for a, b in itertools.pairwise(steps))
-
-
-def test_a_step_never_gets_faster_with_jitter(policy):
-    steps = [simulate(scenario(policy, jitter=jitter), 768).step_seconds for jitter in (0, 0.01, 0.02, 0.05)]
-    assert all(a < b for a, b in itertools.pairwise(steps))
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 1.5])
@@ -370,18 +307,9 @@ def test_a_horovod_step_shows_negotiation_and_several_all_reduces():
     assert not len(lane(events(scenario(), 1536), "negotiation")["event"])
 
 
-def test_ddp_communicates_while_the_backward_pass_runs():
-    ds = events(scenario(), 96)
-    assert float(lane(ds, "communication")["start_us"].min()) < float(lane(ds, "compute")["end_us"].max())
-
-
 def test_the_optimizer_is_the_last_event():
     late = replace(scenario(jitter=0.01), tensors=replace(RESNET50, optimizer_seconds=0.02))
     ds = events(late, 96)
     last = ds.isel(event=int(ds["end_us"].to_numpy().argmax()))
     assert str(last["name"].values) == "optimizer"
     assert float(last["end_us"]) / 1e6 == pytest.approx(simulate(late, 96).step_seconds)
-
-
-def test_events_of_one_rank_are_its_compute():
-    assert set(events(scenario(), 1)["lane"].values) == {"compute"}

@@ -12,7 +12,6 @@ from made_scaling import made_measurement
 from dolb import models, results
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.simulator import curves
-from dolb.profiling.simulator.step import simulate
 from dolb.profiling.traces import breakdown, timeline
 from dolb.profiling.traces.formats import TraceError
 from dolb.profiling.traces.read import dataset, find, perfetto_json, read
@@ -34,19 +33,6 @@ def damage(path, change):
 
 
 # What is in the table
-
-
-def test_events_follow_the_schema_and_are_kept_in_a_file(recorded, tmp_path):
-    back = results.load(results.save(recorded, tmp_path / "events.nc"))
-    assert back.sizes == recorded.sizes
-    assert back.attrs["source"] == "measured"
-
-
-def test_times_start_at_zero_and_no_event_ends_before_it_starts(recorded):
-    table = frame(recorded)
-    assert table["start_us"].iloc[0] == 0
-    assert table["start_us"].is_monotonic_increasing
-    assert (table["us"] >= 0).all()
 
 
 def test_both_ranks_have_every_step_in_order(recorded):
@@ -138,7 +124,6 @@ def test_a_cut_timeline_is_refused(unpacked, lacking):
     ("text", "said"),
     [
         ("", r"torch-0.json is empty"),
-        (" \n", r"torch-0.json is empty"),
         ("{}", r"no trace of torch.profiler"),
         ('{"traceEvents": []}', r"holds no events"),
         ('{"traceEvents": [{"ph": "X"', r"ends too early: .* at offset 27 of 27"),
@@ -169,21 +154,15 @@ BEGIN, END = {"ph": "B", "name": "QUEUE", "ts": 5, "pid": 1}, {"ph": "E", "ts": 
     ("trace_of", "said"),
     [
         ({"traceEvents": [SPAN, 7]}, "item 1 of `traceEvents` is 7, no event"),
-        ({"traceEvents": [None]}, "item 0 of `traceEvents` is None, no event"),
         ({"traceEvents": [SPAN], "distributedInfo": None}, "distributedInfo is None; accepted: an object with a rank"),
         ({"traceEvents": [SPAN], "distributedInfo": {"rank": "first"}}, "rank is 'first'; accepted: a whole number"),
-        ({"traceEvents": [SPAN], "distributedInfo": {"rank": -1}}, "rank is -1; accepted: a whole number"),
         ({"traceEvents": [SPAN], "baseTimeNanoseconds": "noon"}, "baseTimeNanoseconds is 'noon'; accepted: a whole"),
-        ({"traceEvents": [SPAN], "baseTimeNanoseconds": None}, "baseTimeNanoseconds is None; accepted: a whole"),
         ({"traceEvents": [COPY | {"args": {"bytes": "many"}}]}, "event 0 of 1 .*bytes is 'many'"),
         ({"traceEvents": [COPY | {"args": None}]}, "event 0 of 1 .*args is None, not an object"),
-        ({"traceEvents": [NCCL | {"args": None}]}, "event 0 of 1 .*args is None, not an object"),
         ({"traceEvents": [NCCL | {"args": {"In msg nelems": "x"}}]}, "event 0 of 1 .*In msg nelems is 'x'"),
         ({"traceEvents": [NCCL | {"args": {"Input Dims": 3}}]}, "event 0 of 1 is malformed"),
         ({"traceEvents": [SPAN | {"dur": float("nan")}]}, "event 0 of 1 .*starts at 1 us and takes nan us"),
-        ({"traceEvents": [SPAN | {"ts": float("inf")}]}, "event 0 of 1 .*starts at inf us"),
         ({"traceEvents": [SPAN, SPAN | {"dur": -2}]}, "event 1 of 2 .*starts at 1 us and takes -2 us"),
-        ({"traceEvents": [SPAN, SPAN | {"cat": "cpu_op", "pid": []}]}, "event 1 of 2 is malformed"),
         ({"traceEvents": [SPAN | {"cat": "python_function"}]}, "no step, operator, kernel or collective among its 1"),
         ([BEGIN, BEGIN, END | {"args": None}], "event 2 of 3 .*args is None, not an object"),
         ([{"ph": "M", "args": {"start_time_since_epoch_in_micros": "noon"}}], "event 0 of 1 .*is 'noon'"),
@@ -205,13 +184,6 @@ def test_two_files_of_one_rank_are_refused(unpacked, name, whose):
     again = unpacked("horovod", name)
     with pytest.raises(TraceError, match=rf"{name}\.json\.gz and .*{name}\.json are both {whose}"):
         read([*find(TRACES / "horovod"), again])
-
-
-def test_a_trace_of_torch_that_ends_too_early_is_refused(unpacked):
-    path = unpacked("ddp", "torch-0")
-    damage(path, lambda text: text[: len(text) // 2])
-    with pytest.raises(TraceError, match=r"torch-0.json ends too early: .* at offset \d+"):
-        read([path])
 
 
 def test_a_packed_file_that_is_cut_and_a_file_of_bytes_are_refused(tmp_path):
@@ -383,17 +355,6 @@ def test_ddp_reduces_its_buckets_in_one_order_and_horovod_in_several(step):
         assert step["negotiation_seconds"].item() > 0
 
 
-def test_a_simulated_step_has_the_simulators_time_and_says_what_it_is():
-    scenario = curves.on_summit(curves.POLICIES[1])
-    ds = timeline.simulated(scenario, 96, "resnet50")
-    assert ds["source"].item() == "simulated"
-    steps = ds.drop_dims("run").to_dataframe().query("lane == 'step'")
-    assert sorted(steps["rank"]) == [0, 48, 95]
-    # The shown phase of Horovod's clock is the one nearest to the mean: within a cycle of it.
-    cycle = scenario.policy.cycle_seconds
-    assert ds["step_seconds"].item() == pytest.approx(simulate(scenario, 96).step_seconds, abs=cycle)
-
-
 def test_steps_merged_into_one_file_keep_their_events(tmp_path):
     ds = timeline.simulated_steps()
     again = results.load(results.save(ds, tmp_path / "steps.nc"))
@@ -413,10 +374,3 @@ def test_a_run_without_events_may_be_merged_with_one_that_has_them(step):
 def test_a_timeline_needs_a_traced_step():
     with pytest.raises(ValueError, match="trace_steps is 0; at least 1"):
         timeline.traced(ScalingConfig())
-
-
-def test_runs_that_are_split_and_joined_again_keep_their_events():
-    ds = timeline.simulated_steps()
-    again = results.merge(results.split(ds))
-    assert again.sizes["event"] == ds.sizes["event"] > 0
-    np.testing.assert_array_equal(again["run_number"], ds["run_number"])

@@ -11,7 +11,7 @@ import pytest
 from made_layers import made_times
 
 from dolb.profiling.simulator import fit, network, tensors
-from dolb.profiling.simulator.curves import FITTED_JITTER, UNKNOWN, turn
+from dolb.profiling.simulator.curves import turn
 from dolb.profiling.simulator.fit import Calibration, Check
 from dolb.profiling.simulator.libraries import DDP, MIB, ddp, horovod
 from dolb.profiling.simulator.step import Scenario, simulate
@@ -186,27 +186,6 @@ def test_horovod_without_a_core_to_itself_has_its_own_hops_and_waits_in_every_cy
     assert by_ranks[15] == gloo["crowded"][0]
 
 
-@pytest.mark.parametrize("size", [1, 24, 25, 26])
-def test_the_bucket_slider_sets_the_buckets_that_torch_would_make(repo_root, require_part, size):
-    require_part("node", NODE is not None, "node is not installed")
-    given = {"data": whatif_data(["resnet50"]), "controls": CONTROLS | {"bucket": size}}
-    [policy] = in_javascript(repo_root / SCRIPT, "(one) => api.scenario(one.data, one.controls, 'ddp').policy", [given])
-    assert policy == policy_data(ddp(size * MIB))
-
-
-def test_the_data_is_plain_json_and_says_simulated():
-    data = whatif_data(["resnet18"])
-    assert data["source"] == "simulated"
-    assert (
-        json.loads(json.dumps(data, allow_nan=False))["models"]["resnet18"]["bytes"]
-        == tensors.work("resnet18")["bytes"].tolist()
-    )
-
-
-def test_without_measured_times_the_gpu_is_a_v100():
-    assert list(whatif_data(["resnet18"])["gpus"]) == [PUBLISHED_GPU]
-
-
 def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it():
     some = made_times(["resnet18"])
     assert list(whatif_data(["resnet18"], some)["gpus"]) == [PUBLISHED_GPU, MEASURED_GPU]
@@ -278,23 +257,6 @@ def test_the_keyboard_alone_moves_a_curve(page):
     assert curve(page, "horovod") != before[1]
     control(page, "bandwidth").send_keys(Keys.HOME)
     assert curve(page, "ddp") != before[0]
-
-
-@pytest.mark.browser
-def test_fusion_moves_horovod_alone(page):
-    from selenium.webdriver.common.keys import Keys
-
-    before = curve(page, "ddp"), curve(page, "horovod")
-    control(page, "fusion").send_keys(Keys.HOME)  # none: every tensor is reduced by itself
-    assert curve(page, "ddp") == before[0]
-    assert curve(page, "horovod") != before[1]
-
-
-@pytest.mark.browser
-def test_the_spread_of_compute_times_begins_at_the_fit_and_covers_what_points_ask_for(page):
-    slider = control(page, "jitter")
-    assert float(slider.get_attribute("value")) == pytest.approx(100 * FITTED_JITTER)
-    assert float(slider.get_attribute("max")) >= 100 * UNKNOWN["jitter"].high
 
 
 @pytest.mark.browser
