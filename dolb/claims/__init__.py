@@ -82,7 +82,7 @@ def published_verdicts(ids: Iterable[str] | None = None, **live: xr.Dataset | No
 
 
 def table(verdicts: Mapping[str, Verdict]) -> pd.DataFrame:
-    """Return a row for each effect of each claim: claim, what is measured, reported, ours with interval and n, verdict."""
+    """Return a row for each effect of each claim: what is measured and reported, ours with interval and n, verdict."""
     rows = []
     for name, one in verdicts.items():
         claim = one.claim
