@@ -104,7 +104,7 @@ def _log_cells(values: pd.Series) -> pd.DataFrame:
     return np.log(values).groupby(level=levels, sort=True).agg(["mean", "var", "count"])
 
 
-def deviation_ratio(one: pd.DataFrame | pd.Series, other: pd.DataFrame | pd.Series, by: Sequence[str]) -> Estimate:
+def deviation_ratio(one: pd.Series, other: pd.Series, by: Sequence[str]) -> Estimate:
     """Return the ratio of two pooled standard deviations within cells, with the interval of the F distribution.
 
     Both are series indexed by the levels ``by`` that make a cell; n is the smaller number of degrees of freedom.
@@ -115,7 +115,7 @@ def deviation_ratio(one: pd.DataFrame | pd.Series, other: pd.DataFrame | pd.Seri
     return Estimate(float(ratio**0.5), float(low**0.5), float(high**0.5), min(free_above, free_below))
 
 
-def _pooled_variance(values: pd.DataFrame | pd.Series, by: Sequence[str]) -> tuple[float, int]:
+def _pooled_variance(values: pd.Series, by: Sequence[str]) -> tuple[float, int]:
     groups = values.groupby(list(by))
     free = groups.count() - 1
     return float((groups.var(ddof=1).fillna(0.0) * free).sum() / free.sum()), int(free.sum())
