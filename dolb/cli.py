@@ -26,7 +26,7 @@ from dolb.profiling.ranks.links import LinkError
 from dolb.profiling.ranks.sweep import complete, measure_all
 from dolb.profiling.simulator import curves, fit
 from dolb.profiling.traces import timeline
-from dolb.publishing import gate, pages
+from dolb.publishing import gate, pages, panels
 from dolb.training.device import DeviceError
 
 app = typer.Typer(
@@ -365,9 +365,9 @@ def pages_command() -> None:
     ds = results.load(root / "results" / "batch-size.nc")
     reported = claims.reported_accuracies(claims.load(root / "book" / "claims.yml"))
     chart = figures.accuracy_by_batch_size(study.curve_cells(ds), reported, columns=3)
-    picture = root / "book" / "_static" / "first-figure.png"
-    chart.configure(background="white").save(picture, scale_factor=2)
-    typer.echo(f"wrote {picture}")
+    path = root / "book" / "_static" / "first-figure.png"
+    path.write_bytes(panels.picture(chart))
+    typer.echo(f"wrote {path}")
 
 
 @app.command()

@@ -81,6 +81,13 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
     )
 
 
+def picture(chart: alt.TopLevelMixin) -> bytes:
+    """Return the chart as a PNG without a ground, whose text reads in both themes."""
+    import vl_convert  # takes a moment, which notebooks should not pay
+
+    return vl_convert.vegalite_to_png(_themed(chart.to_dict(), _CANVAS_TEXT), scale=1.5)
+
+
 def _themed(spec: dict[str, Any], colour: str) -> dict[str, Any]:
     """Return the specification on the page's own ground, its text of a colour, with no letters too small to read."""
     own = spec.get("config", {})
@@ -131,14 +138,15 @@ def chip(outcome: str) -> str:
 def claims_table(effects: pd.DataFrame) -> HTML:
     """Return the claims of a page as one table, from ``claims.table``: claim, reported, ours with interval, verdict."""
     rows = []
-    for row in effects.to_dict("records"):
-        cells = [
-            f"<strong>{row['claim']}</strong> {html.escape(row['statement'])}",
-            html.escape(row["reported"]),
-            html.escape(row["effect"]) + (f"<br>{ours(row)}" if row["n"] else ""),
-            chip(row["part"] if row["n"] else row["verdict"]),
-        ]
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    for name, parts in effects.groupby("claim", sort=False):
+        for number, row in enumerate(parts.to_dict("records")):
+            claim = [f"<strong>{name}</strong> {html.escape(row['statement'])}", html.escape(row["reported"])]
+            part = [
+                html.escape(row["effect"]) + (f"<br>{ours(row)}" if row["n"] else ""),
+                chip(row["part"] if row["n"] else row["verdict"]),
+            ]
+            cells = [f'<td rowspan="{len(parts)}">{cell}</td>' for cell in claim] if number == 0 else []
+            rows.append("<tr>" + "".join([*cells, *(f"<td>{cell}</td>" for cell in part)]) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in ("claim", "reported", "ours", "verdict"))
     plain = effects[["claim", "ours", "low", "high", "n", "part"]].to_string(index=False)
     return _Described(
