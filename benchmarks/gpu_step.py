@@ -33,11 +33,12 @@ from PIL import Image
 from torch.nn import functional as F
 from torchvision.transforms import v2
 
+from benchmarks import roofline
 from benchmarks.cpu_step import random_images
 from dolb import models, results
 from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.data import ImageData
-from dolb.profiling import roofline, steps
+from dolb.profiling import steps
 from dolb.training import engine
 from dolb.training.config import RunConfig
 from dolb.training.device import device_name, resolve_device

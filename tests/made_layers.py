@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from benchmarks import layer_times
 from dolb import results
-from dolb.profiling.simulator import layers, tensors
+from dolb.profiling.simulator import tensors
 
 
 def made_times(
     archs: Sequence[str], device: str = "NVIDIA H200", batch: int = 32, precision: str = "fp32"
 ) -> xr.Dataset:
     """Return times of networks that train 1,000 images a second, spread at random over tensors, 40% of them forward."""
-    return layers.replace(None, [_made(arch, device, batch, precision) for arch in archs])
+    return layer_times.replace(None, [_made(arch, device, batch, precision) for arch in archs])
 
 
 def _made(arch: str, device: str, batch: int, precision: str) -> xr.Dataset:
@@ -30,4 +31,4 @@ def _made(arch: str, device: str, batch: int, precision: str) -> xr.Dataset:
         "images_per_second": batch / whole, "passes": 1,
         **results.provenance(torch_version="2", device=device, engine="eager", data_fingerprint="none: made"),
     }  # fmt: skip
-    return layers.to_dataset(layers.Timing(step, np.zeros(len(step)), whole, 0.0, whole), about)
+    return layer_times.to_dataset(layer_times.Timing(step, np.zeros(len(step)), whole, 0.0, whole), about)

@@ -127,10 +127,7 @@ def ddp_vs_horovod(
                 made += weak(counts, _BATCH_PER_RANK, library=library, **long(arch), **again)
         for arch in (archs or grid.strong_archs) if part in ("strong", "all") else ():
             for library in libraries:
-                runs = strong(counts, _STRONG_BATCH, library=library, **long(arch), **again)
-                made += [
-                    replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs
-                ]
+                made += _strong(counts, library=library, **long(arch), **again)
         if part in ("tuning", "all") and repeat < (repeats or grid.tuned_repeats):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in (one for one in _tuned(grid) if one["library"] in libraries):
@@ -142,6 +139,11 @@ def ddp_vs_horovod(
                     made += weak([1], _BATCH_PER_RANK, library=library, **long(arch), **again)
                 made += _over_links(libraries, hosts, grid.links_mbit, **long(arch, grid.links_steps), **again)
     return list({run.key: run for run in made}.values())
+
+
+def _strong(counts: Sequence[int], **same: Any) -> list[ScalingConfig]:
+    runs = strong(counts, _STRONG_BATCH, **same)
+    return [replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs]
 
 
 def _over_links(

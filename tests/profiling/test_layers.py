@@ -12,8 +12,9 @@ from made_layers import made_times
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import layer_times
 from dolb import models, results
-from dolb.profiling.simulator import layers, tensors
+from dolb.profiling.simulator import tensors
 
 SMALL = {"batch_per_rank": 4, "image_size": 32, "device": "cpu", "passes": 3, "warmup": 1}
 FORWARD_SLEEP, BACKWARD_SLEEP = 0.03, 0.06
@@ -21,17 +22,17 @@ FORWARD_SLEEP, BACKWARD_SLEEP = 0.03, 0.06
 
 @pytest.fixture(scope="module")
 def measured():
-    return layers.measure("smallnet-8", **SMALL)
+    return layer_times.measure("smallnet-8", **SMALL)
 
 
 def timed(net, width=4, **changes):
     images, labels = torch.randn(8, width), torch.randint(2, (8,))
-    return layers.time_tensors(net, images, labels, **{"half": False, "passes": 3, "warmup": 1} | changes)
+    return layer_times.time_tensors(net, images, labels, **{"half": False, "passes": 3, "warmup": 1} | changes)
 
 
 def test_times_of_tensors_add_up_to_no_more_than_passed_meanwhile():
     start = time.perf_counter()
-    step = tensors.from_dataset(layers.measure("smallnet-8", **SMALL))
+    step = tensors.from_dataset(layer_times.measure("smallnet-8", **SMALL))
     took = time.perf_counter() - start
     # Of three passes without marks the median counts, so two took as long.
     assert 0 < 2 * step.compute_seconds < took
@@ -45,7 +46,7 @@ def test_the_sum_is_exactly_that_of_the_passes_without_marks(measured):
 
 @pytest.mark.parametrize("arch", ["smallnet-4", "resnet18"])  # without and with branches that have modules
 def test_gradients_are_those_of_the_network_and_ready_from_the_last_to_the_first(arch):
-    step = tensors.from_dataset(layers.measure(arch, **SMALL | {"passes": 1}))
+    step = tensors.from_dataset(layer_times.measure(arch, **SMALL | {"passes": 1}))
     table = tensors.work(arch, 32, num_classes=10)
     assert list(step.names) == table["name"].tolist()
     assert step.bytes.tolist() == table["bytes"].tolist()
@@ -111,7 +112,7 @@ def test_a_network_that_runs_in_another_order_is_refused():
 )
 def test_what_cannot_be_measured_is_refused_before_anything_runs(changes, said):
     with pytest.raises(ValueError, match=said):
-        layers.measure(**{"arch": "smallnet-4"} | SMALL | changes)
+        layer_times.measure(**{"arch": "smallnet-4"} | SMALL | changes)
 
 
 def test_a_measurement_comes_back_from_a_file_as_xarray_itself_would_read_it(measured, tmp_path):
@@ -121,8 +122,8 @@ def test_a_measurement_comes_back_from_a_file_as_xarray_itself_would_read_it(mea
 
 
 def test_a_later_measurement_replaces_its_own_and_keeps_the_others(measured):
-    both = layers.replace(made_times(["resnet18"]), [measured])
-    again = layers.replace(both, [measured.assign(backward_seconds=2 * measured["backward_seconds"])])
+    both = layer_times.replace(made_times(["resnet18"]), [measured])
+    again = layer_times.replace(both, [measured.assign(backward_seconds=2 * measured["backward_seconds"])])
     assert again.sizes == both.sizes
     small = {"batch_per_rank": 4, "image_size": 32, "device": "CPU"}
     ratio = tensors.measured("smallnet-8", **small, times=again).backward_seconds.sum() / (
@@ -237,9 +238,9 @@ def test_without_published_times_asking_for_them_says_how_to_measure(unpublished
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("precision", layers.PRECISIONS)
+@pytest.mark.parametrize("precision", layer_times.PRECISIONS)
 def test_a_gpu_is_measured_in_every_precision(precision):
-    ds = layers.measure("resnet18", batch_per_rank=32, image_size=32, precision=precision, device="cuda")
+    ds = layer_times.measure("resnet18", batch_per_rank=32, image_size=32, precision=precision, device="cuda")
     step = tensors.from_dataset(ds)
     assert step.bytes.tolist() == tensors.work("resnet18", 32, num_classes=10)["bytes"].tolist()
     assert step.compute_seconds == pytest.approx(ds["pass_seconds"].item(), rel=1e-9)

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torchvision
 
+from benchmarks import roofline
 from dolb import models
-from dolb.profiling import roofline
 
 
 @pytest.mark.parametrize("arch", ["resnet18", "resnet50"])

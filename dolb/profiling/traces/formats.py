@@ -88,6 +88,58 @@ def _parse_list(text: str, path: Path) -> list[dict[str, Any]]:
     return items
 
 
+class _Torch:
+    """The events of one rank as torch.profiler wrote them, sorted into lanes."""
+
+    def __init__(self, on_gpu: bool):
+        self.host = "host" if on_gpu else "compute"
+        self.rows: list[tuple[str, str, float, float, int]] = []
+        self.operators: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)  # by thread
+        self.collectives: dict[Any, list[tuple[float, float, str, int]]] = defaultdict(list)
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Sort in one event; what has no lane is left out."""
+        kind, name = event.get("cat"), str(event["name"])
+        start, end = _span(event)
+        where = (event.get("pid"), event.get("tid"))
+        if kind == "user_annotation":
+            self._annotate(event, name, start, end, where)
+        elif kind == "kernel":
+            lane = "communication" if "nccl" in name.lower() else "compute"
+            self.rows.append((lane, name, start, end, _torch_bytes(event) if lane == "communication" else 0))
+        elif kind in ("gpu_memcpy", "gpu_memset"):
+            self.rows.append(("copy", name, start, end, _count(_args(event), "bytes", 0)))
+        elif kind == "cpu_op" and not name.startswith("c10d::"):
+            self.operators[where].append((start, end, name))
+
+    def _annotate(self, event: dict[str, Any], name: str, start: float, end: float, where: Any) -> None:
+        if step := _STEP.match(name):
+            self.rows.append(("step", f"step {step[1]}", start, end, 0))
+        elif name == BARRIER or name.endswith(":barrier"):
+            self.rows.append(("barrier", name, start, end, 0))
+        elif name.startswith(("gloo:", "mpi:", "ucc:")):
+            self.collectives[where].append((start, end, name, _torch_bytes(event)))
+
+    def table(self) -> list[tuple[str, str, float, float, int]]:
+        """Return all rows: of operators the outermost, and of collectives what they waited before they ran."""
+        rows = list(self.rows)
+        for of_thread in self.operators.values():
+            latest = -math.inf
+            for start, end, name in sorted(of_thread, key=lambda e: (e[0], -e[1])):
+                if start >= latest:  # the outermost alone: what runs within one is in it
+                    rows.append((self.host, name, start, end, 0))
+                    latest = end
+        for given in self.collectives.values():
+            # The annotation starts when the collective is given to a thread, which first ends the one before.
+            latest = -math.inf
+            for start, end, name, size in sorted(given, key=lambda e: e[1]):
+                if start < latest:
+                    rows.append(("queue", name, start, latest, 0))
+                rows.append(("communication", name, max(start, latest), end, size))
+                latest = end
+        return rows
+
+
 def _torch(whole: dict[str, Any], path: Path) -> File:
     for number, event in enumerate(whole["traceEvents"]):
         if not isinstance(event, dict):
@@ -100,44 +152,13 @@ def _torch(whole: dict[str, Any], path: Path) -> File:
         base = _count(whole, "baseTimeNanoseconds", 0) // 1000
     except ValueError as error:
         raise TraceError(f"{path} is malformed: {error}") from error
-    on_gpu = any(e.get("cat") == "kernel" for e in spans)
-    rows: list[tuple[str, str, float, float, int]] = []
-    operators: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)
-    collectives: dict[Any, list[tuple[float, float, str, int]]] = defaultdict(list)
+    events = _Torch(on_gpu=any(e.get("cat") == "kernel" for e in spans))
     for number, event in enumerate(spans):
         try:
-            kind, name = event.get("cat"), str(event["name"])
-            start, end = _span(event)
-            where = (event.get("pid"), event.get("tid"))
-            if kind == "user_annotation" and (step := _STEP.match(name)):
-                rows.append(("step", f"step {step[1]}", start, end, 0))
-            elif kind == "user_annotation" and (name == BARRIER or name.endswith(":barrier")):
-                rows.append(("barrier", name, start, end, 0))
-            elif kind == "user_annotation" and name.startswith(("gloo:", "mpi:", "ucc:")):
-                collectives[where].append((start, end, name, _torch_bytes(event)))
-            elif kind == "kernel":
-                lane = "communication" if "nccl" in name.lower() else "compute"
-                rows.append((lane, name, start, end, _torch_bytes(event) if lane == "communication" else 0))
-            elif kind in ("gpu_memcpy", "gpu_memset"):
-                rows.append(("copy", name, start, end, _count(_args(event), "bytes", 0)))
-            elif kind == "cpu_op" and not name.startswith("c10d::"):
-                operators[where].append((start, end, name))
+            events.add(event)
         except _MALFORMED as error:
             raise TraceError(f"{path}: event {number} of {len(spans)} is malformed ({error!r})") from error
-    for of_thread in operators.values():
-        latest = -math.inf
-        for start, end, name in sorted(of_thread, key=lambda e: (e[0], -e[1])):
-            if start >= latest:  # the outermost alone: what runs within one is in it
-                rows.append(("host" if on_gpu else "compute", name, start, end, 0))
-                latest = end
-    for given in collectives.values():
-        # The annotation starts when the collective is given to a thread, which first ends the one before.
-        latest = -math.inf
-        for start, end, name, size in sorted(given, key=lambda e: e[1]):
-            if start < latest:
-                rows.append(("queue", name, start, latest, 0))
-            rows.append(("communication", name, max(start, latest), end, size))
-            latest = end
+    rows = events.table()
     if not rows:
         raise TraceError(f"{path} holds no step, operator, kernel or collective among its {len(spans)} events")
     table = pd.DataFrame(rows, columns=COLUMNS[1:])
@@ -192,45 +213,56 @@ def _torch_bytes(event: dict[str, Any]) -> int:
     return total
 
 
+class _Horovod:
+    """A timeline, where each tensor is a process, whose events begin (B) and end (E) as on a stack."""
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.tensors: dict[Any, str] = {}
+        self.rows: list[tuple[int, str, str, float, float, int]] = []
+        self.open: dict[Any, list[tuple[str, float, int]]] = defaultdict(list)  # with the row to give bytes from
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Sort in one event."""
+        phase, process, args = event["ph"], event.get("pid"), _args(event)
+        if phase == "M":
+            self.base = _count(args, "start_time_since_epoch_in_micros", self.base)
+            self.tensors[process] = args.get("name", self.tensors.get(process, ""))
+            return
+        time, tensor = float(event["ts"]), str(self.tensors.get(process, "")).removeprefix("allreduce.")
+        if not math.isfinite(time):
+            raise ValueError(f"its time is {time:g} us")
+        if phase == "B":
+            self.open[process].append((str(event["name"]), time, len(self.rows)))
+        elif phase == "E" and self.open[process]:  # a barrier's end has no beginning
+            self._end(process, tensor, time, _horovod_bytes(args))
+        elif phase == "X" and str(event["name"]).isdigit():
+            self.rows.append((int(event["name"]), "ready", tensor, time, time, 0))
+        elif phase == "i":
+            self.rows.append((0, "cycle", str(event["name"]), time, time, 0))
+
+    def _end(self, process: Any, tensor: str, time: float, size: int) -> None:
+        name, start, first = self.open[process].pop()
+        if time < start:
+            raise ValueError(f"{name} starts at {start:g} us and ends at {time:g} us")
+        if lane := _horovod_lane(name, outermost=not self.open[process]):
+            self.rows.append((0, lane, f"{name} {tensor}", start, time, 0))
+        elif size:  # the end of a request says how large its tensor was; that much its collective moved
+            for k in range(first, len(self.rows)):
+                if self.rows[k][2].endswith(f" {tensor}") and self.rows[k][1] in ("communication", "copy"):
+                    self.rows[k] = (*self.rows[k][:5], size)
+
+
 def _horovod(items: list[dict[str, Any]], path: Path) -> tuple[pd.DataFrame, int]:
-    """Read a timeline, where each tensor is a process, whose events begin (B) and end (E) as on a stack."""
-    base = 0
-    tensors: dict[Any, str] = {}
-    rows: list[tuple[int, str, str, float, float, int]] = []
-    open_events: dict[Any, list[tuple[str, float, int]]] = defaultdict(list)  # with the row to give bytes from
+    timeline = _Horovod()
     for number, event in enumerate(items):
         try:
-            phase, process, args = event["ph"], event.get("pid"), _args(event)
-            if phase == "M":
-                base = _count(args, "start_time_since_epoch_in_micros", base)
-                tensors[process] = args.get("name", tensors.get(process, ""))
-                continue
-            time, tensor = float(event["ts"]), str(tensors.get(process, "")).removeprefix("allreduce.")
-            if not math.isfinite(time):
-                raise ValueError(f"its time is {time:g} us")
-            if phase == "B":
-                open_events[process].append((str(event["name"]), time, len(rows)))
-            elif phase == "E" and open_events[process]:  # a barrier's end has no beginning
-                name, start, first = open_events[process].pop()
-                if time < start:
-                    raise ValueError(f"{name} starts at {start:g} us and ends at {time:g} us")
-                size = _horovod_bytes(args)
-                if lane := _horovod_lane(name, outermost=not open_events[process]):
-                    rows.append((0, lane, f"{name} {tensor}", start, time, 0))
-                elif size:  # the end of a request says how large its tensor was; that much its collective moved
-                    of_tensor = [k for k in range(first, len(rows)) if rows[k][2].endswith(f" {tensor}")]
-                    for k in of_tensor:
-                        if rows[k][1] in ("communication", "copy"):
-                            rows[k] = (*rows[k][:5], size)
-            elif phase == "X" and str(event["name"]).isdigit():
-                rows.append((int(event["name"]), "ready", tensor, time, time, 0))
-            elif phase == "i":
-                rows.append((0, "cycle", str(event["name"]), time, time, 0))
+            timeline.add(event)
         except _MALFORMED as error:
             raise TraceError(f"{path}: event {number} of {len(items)} is malformed ({error!r})") from error
-    if not rows:
+    if not timeline.rows:
         raise TraceError(f"{path} holds no events")
-    return pd.DataFrame(rows, columns=COLUMNS), base
+    return pd.DataFrame(timeline.rows, columns=COLUMNS), timeline.base
 
 
 def _horovod_lane(name: str, outermost: bool) -> str:
