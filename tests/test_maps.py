@@ -110,15 +110,6 @@ def test_a_mask_of_before_its_parts_were_timed_is_found_and_they_are_not_known(m
     assert both["mask_seconds"].values[0] > 0
 
 
-def test_masks_are_ready_for_training_by_the_names_that_runs_have(made):
-    digits = data.load("digits")
-    named = maps.subsets(made)
-    assert set(named) == {MASK.subset, *(one.subset for one in OTHERS)}
-    kept, of = maps.kept(made)
-    assert of == len(digits.train_labels)
-    assert len(digits.subset(named[MASK.subset], MASK.subset).train_labels) == kept
-
-
 def test_a_mask_in_the_store_is_a_mask_file_tied_to_its_data(made, store):
     digits = data.load("digits")
     path = store / f"{MASK.key}.nc"
@@ -133,13 +124,6 @@ def test_what_is_in_the_store_is_not_made_again(made, store):
     again = make([MASK, *OTHERS], store, time_limit=1e-9)
     assert again["keep"].equals(made["keep"])
     assert before == {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
-
-
-def test_a_second_filter_uses_the_network_and_the_map_that_are_there(made, store):
-    kept = {path.name for path in store.rglob("map-*.npz")} | {path.name for path in store.rglob("weights.pt")}
-    both = make([MASK, replace(MASK, filter="hdbscan")], store)
-    assert {path.name for path in store.rglob("map-*.npz")} | {path.name for path in store.rglob("weights.pt")} == kept
-    assert both.sizes["run"] == 2
 
 
 def test_another_map_needs_the_components_and_not_the_weights(made, store, tmp_path):
@@ -166,11 +150,6 @@ def test_the_map_of_a_mask_serves_for_the_map_alone_and_is_not_made_twice(made, 
     before = {path.name: path.stat().st_mtime_ns for path in moved.rglob("map-*.npz")}
     assert int(make([PLAIN], moved)["of_test_set"].sum()) > 0
     assert {path.name: path.stat().st_mtime_ns for path in moved.rglob("map-*.npz")} == before
-
-
-def test_masks_that_are_made_twice_are_equal(made, tmp_path):
-    again = make([MASK, OTHERS[0]], tmp_path)
-    assert np.array_equal(again["keep"].values, made["keep"].values[:2])
 
 
 def test_with_no_time_nothing_is_made_and_that_is_said(tmp_path):
@@ -246,11 +225,6 @@ def test_a_second_round_after_a_share_filters_by_the_radius_of_the_first(made, s
     both = maps.make([BY_SHARE, round_two], networks, store=store, device="cpu", progress=False)
     assert both["eps"].values[1] == pytest.approx(both["eps"].values[0], rel=1e-6)
     assert both["keep"].values.sum(axis=1)[1] < both["keep"].values.sum(axis=1)[0]
-
-
-def test_a_map_at_a_lower_rate_is_another_map_and_a_narrower_one(made, store):
-    slow = make([replace(MASK, filter="none"), replace(MASK, filter="none", map_rate=10.0)], store)
-    assert np.ptp(slow["x"].values[1]) < np.ptp(slow["x"].values[0]) / 2
 
 
 def test_a_second_round_that_was_stopped_goes_on_with_the_network_that_is_there(second, store):

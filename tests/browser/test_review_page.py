@@ -139,11 +139,6 @@ def test_what_is_lassoed_and_dropped_is_saved_with_what_the_mask_removes(opened,
     assert [url for url in opened.browser.requests() if not url.startswith(LOCAL)] == []
 
 
-def test_it_starts_from_the_mask_of_the_file_as_the_widget_does(opened, digits, start):
-    assert opened.counts() == [0, 0, 0, int((~start).sum()), len(start)]
-    np.testing.assert_array_equal(masks.load_keep(opened.save(), digits), start)
-
-
 def test_what_the_mask_removes_can_be_kept(opened, digits):
     opened.press("view")
     assert opened.selected() == list(range(len(digits.train_labels)))
@@ -213,17 +208,6 @@ def test_all_of_it_can_be_done_with_the_keyboard(opened, start):
     opened.wait(lambda: set(opened.folder.glob("*.json")) - before)
 
 
-def test_only_what_is_on_the_map_is_selected(opened, digits):
-    opened.press("view")
-    opened.choose("3")
-    threes = np.flatnonzero(digits.train_labels == 3).tolist()
-    opened.wait(lambda: opened.selected() == threes)
-    opened.choose("all")
-    assert opened.selected() == threes
-    opened.choose("5")
-    opened.wait(lambda: opened.selected() == [])
-
-
 def test_a_class_cannot_be_dropped_whole(opened, digits):
     opened.choose("3")
     opened.press("view")
@@ -231,15 +215,3 @@ def test_a_class_cannot_be_dropped_whole(opened, digits):
     opened.press("save")
     assert "Not saved: every example of 3 is dropped" in opened.find(".dv-decided")[0].text
     assert list(opened.folder.iterdir()) == []
-
-
-def test_what_is_selected_stands_out_and_what_is_marked_has_its_colour(opened):
-    opened.press("view")
-    opened.press("drop")
-    opened.press("none")
-    entries = {item.text: item for item in opened.find(".dv-legend li")}
-    dot = opened.driver.execute_script(
-        "return getComputedStyle(arguments[0].querySelector('span')).backgroundColor", entries["marked: drop"]
-    )
-    colour = np.array([int(part) for part in re.findall(r"\d+", dot)])
-    opened.wait(lambda: (np.abs(opened.pixels() - colour).sum(axis=2) < 60).sum() > 1000)

@@ -189,11 +189,3 @@ def test_a_baseline_keeps_as_many_as_are_asked_for_by_share_number_or_mask(filte
     }
     assert (kept["share"].sum(), kept["number"].sum()) == (round(0.9 * len(labels)), 1000)
     assert np.array_equal(np.bincount(labels[kept["mask"]]), np.bincount(labels[mask]))
-
-
-def test_a_baseline_chooses_as_its_score_says(mislabelled):
-    _, labels, _, probabilities = mislabelled
-    one = baselines.ConfidentLearning(size=1500).fit(probabilities, labels)
-    assert np.array_equal(
-        one.keep_, baselines.keep_lowest(baselines.confident_learning(probabilities, labels), 1500, labels)
-    )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.cluster import DBSCAN, HDBSCAN
+from sklearn.cluster import DBSCAN
 
 from dolb.filtering import noise
 from dolb.filtering.noise import ClassDBSCAN, ClassHDBSCAN, EmptyClassError
@@ -42,14 +42,6 @@ def test_each_class_is_clustered_by_itself(points):
         mine = found[labels == value]
         alone = DBSCAN(eps=0.4, min_samples=6).fit_predict(coordinates[labels == value])
         np.testing.assert_array_equal(np.where(mine < 0, -1, mine - mine[mine >= 0].min()), alone)
-
-
-def test_hdbscan_is_that_of_scikit_learn(points):
-    coordinates, labels = points
-    found = ClassHDBSCAN(min_cluster_size=8).fit_predict(coordinates, labels)
-    mine = found[labels == 5]
-    alone = HDBSCAN(min_cluster_size=8, copy=True).fit_predict(coordinates[labels == 5])
-    np.testing.assert_array_equal(np.where(mine < 0, -1, mine - mine[mine >= 0].min()), alone)
 
 
 @pytest.mark.parametrize("method", FILTERS, ids=str)
@@ -91,11 +83,6 @@ def test_the_knee_follows_the_scale_of_the_map(points):
     larger = ClassDBSCAN(eps="knee").fit(points[0] * 8, points[1])
     np.testing.assert_allclose(larger.eps_, 8 * here.eps_)
     np.testing.assert_array_equal(larger.keep_, here.keep_)
-
-
-def test_the_knee_of_equal_distances_keeps_all():
-    lattice = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0)), axis=-1).reshape(-1, 2)
-    assert ClassDBSCAN(eps="knee", min_samples=3).fit(lattice, np.zeros(100, dtype=int)).keep_.all()
 
 
 def test_a_knee_among_duplicates_is_still_a_radius():
@@ -189,11 +176,3 @@ def test_grid_sampling_depends_on_its_seed_alone(points):
     first, again = (noise.grid_sample(*points, 0.5, random_state=1) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (first != noise.grid_sample(*points, 0.5, random_state=2)).any()
-
-
-@pytest.mark.parametrize(
-    ("share", "cells", "message"), [(0, 5, "share is 0"), (1.5, 5, "share is 1.5"), (1, 0, "cells")]
-)
-def test_grid_sampling_refuses_what_is_no_share_or_grid(points, share, cells, message):
-    with pytest.raises(ValueError, match=message):
-        noise.grid_sample(*points, share, cells=cells)
