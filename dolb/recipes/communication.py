@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from dolb.profiling.config import LIBRARIES, ScalingConfig, strong, weak
@@ -122,12 +123,10 @@ def ddp_vs_horovod(
     for repeat in range(repeats or grid.repeats):
         counts = [count for count in every if count > 1 or repeat < (repeats or grid.one_rank_repeats)]
         again = {**grid.same, "experiment": "ddp-vs-horovod", "repeat": repeat, "pinned": True}
-        for arch in (archs or grid.archs) if part in ("weak", "all") else ():
-            for library in libraries:
-                made += weak(counts, _BATCH_PER_RANK, library=library, **long(arch), **again)
-        for arch in (archs or grid.strong_archs) if part in ("strong", "all") else ():
-            for library in libraries:
-                made += _strong(counts, library=library, **long(arch), **again)
+        for arch, library in product((archs or grid.archs) if part in ("weak", "all") else (), libraries):
+            made += weak(counts, _BATCH_PER_RANK, library=library, **long(arch), **again)
+        for arch, library in product((archs or grid.strong_archs) if part in ("strong", "all") else (), libraries):
+            made += _strong(counts, library=library, **long(arch), **again)
         if part in ("tuning", "all") and repeat < (repeats or grid.tuned_repeats):
             arch = grid.tuned_arch if archs is None or grid.tuned_arch in archs else archs[0]
             for settings in (one for one in _tuned(grid) if one["library"] in libraries):
@@ -151,12 +150,9 @@ def _over_links(
 ) -> Iterator[ScalingConfig]:
     """Yield a rank on each of several hosts at every rate, libraries that are compared in turn."""
     rates = [rate for rate in links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
-    for count in hosts:
-        for rate in rates:
-            for library in libraries:
-                yield from weak(
-                    [count], _BATCH_PER_RANK, arch=arch, library=library, hosts=count, link_mbit=rate, **same
-                )
+    for count, rate, library in product(hosts, rates, libraries):
+        where = {"hosts": count, "link_mbit": rate}
+        yield from weak([count], _BATCH_PER_RANK, arch=arch, library=library, **where, **same)
 
 
 def _tuned(grid: _Scaling) -> list[dict[str, Any]]:
