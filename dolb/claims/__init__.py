@@ -34,7 +34,7 @@ JUDGES: dict[str, Judge] = {
 
 def _read(path: str | Path | None) -> dict[str, Any]:
     path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
-    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)  # ten times as fast as the other
 
 
 def load(path: str | Path | None = None) -> dict[str, Claim]:
