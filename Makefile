@@ -29,17 +29,18 @@ book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|p
 pages: .venv/.stamp ## Renew the pages and the picture that are made from the claims and the results
 	.venv/bin/dolb pages
 
-# Tests that start ranks wait for processes most of the time, so without ARGS the others run beside them; those in a
-# browser and whole notebooks follow the ranks, so that both halves take about as long.
+# Without ARGS two halves of about the same length run at once, each with a thread for its arithmetic: on two cores more of
+# them only wait for each other. Tests that start ranks wait for processes most of the time, and stand in one half.
 BESIDE_RANKS = tests/profiling tests/browser tests/test_notebooks_demo.py
+HALF = OMP_NUM_THREADS=1 $(PY) -m pytest
 test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 test-ranks test-others)
 
 test-ranks: .venv/.stamp browser
-	$(PY) -m pytest -p no:cacheprovider $(BESIDE_RANKS)
+	$(HALF) -p no:cacheprovider $(BESIDE_RANKS)
 
 test-others: .venv/.stamp
-	$(PY) -m pytest $(BESIDE_RANKS:%=--ignore=%)
+	$(HALF) $(BESIDE_RANKS:%=--ignore=%)
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
 	$(PYTHON) -m pytest -m gpu tests/training tests/profiling tests/test_augment.py tests/test_gpu_step.py $(ARGS)
