@@ -143,7 +143,7 @@ def claims_table(effects: pd.DataFrame) -> HTML:
             claim = [f"<strong>{name}</strong> {html.escape(row['statement'])}", html.escape(row["reported"])]
             part = [
                 html.escape(row["effect"]) + (f"<br>{ours(row)}" if row["n"] else ""),
-                chip(row["part"] if row["n"] else row["verdict"]),
+                chip(row["verdict"] if row["verdict"] == "not testable here" else row["part"]),
             ]
             cells = [f'<td rowspan="{len(parts)}">{cell}</td>' for cell in claim] if number == 0 else []
             rows.append("<tr>" + "".join([*cells, *(f"<td>{cell}</td>" for cell in part)]) + "</tr>")
@@ -160,19 +160,21 @@ def ours(row: Mapping[Any, Any]) -> str:
     """Return an effect with its interval, unit and number of repetitions, for a cell."""
     if not row["n"]:
         return ""
-    value, low, high = (written(row[name], row["unit"]) for name in ("ours", "low", "high"))
+    width = row["high"] - row["low"]
+    digits = 2 if width < 2 else 1 if width < 20 else 0  # no more than its error bears
+    value, low, high = (written(row[name], row["unit"], digits) for name in ("ours", "low", "high"))
     unit = {"points": " points", "exponent": "", "share": "", "ratio": ""}[row["unit"]]
     repeated = row["repeated"] if row["n"] > 1 else {"launches": "launch"}.get(row["repeated"], row["repeated"][:-1])
     return f"<strong>{value}</strong>{unit} ({low} to {high}; {row['n']} {repeated})"
 
 
-def written(value: float, unit: str) -> str:
+def written(value: float, unit: str, digits: int = 2) -> str:
     """Return a number of an effect as it is written in its unit."""
     if not math.isfinite(value):
         return "−∞" if value < 0 else "∞"
     if unit == "ratio":
         return f"{value:.2f}×"
-    text = f"{value:+.0%}" if unit == "share" else f"{value:+.2f}"
+    text = f"{value:+.0%}" if unit == "share" else f"{value:+.{digits}f}"
     # What rounds to nothing has no sign: it would hang on the last bit of a float.
     return text.replace("-", "−") if re.search("[1-9]", text) else text[1:]
 
