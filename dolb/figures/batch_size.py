@@ -71,7 +71,7 @@ def accuracy_by_batch_size(
         )
         layers.append(diamonds.encode(x=x, y=y, tooltip=tooltip))
     facet = alt.Facet("arch:N", title=None, sort=by_depth(cells["arch"])).header(labelFontWeight="bold")
-    panels = alt.layer(*layers).properties(width=285, height=220).facet(facet=facet, columns=columns, title=title)
+    panels = alt.layer(*layers).properties(width=315, height=200).facet(facet=facet, columns=columns, title=title)
     # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
     return panels.resolve_axis(x="independent")
 
