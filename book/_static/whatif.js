@@ -79,20 +79,10 @@
     return 1 + ((jitter * Math.sqrt(3)) / Math.PI) * harmonic;
   }
 
-  // Where Horovod's thread has no core to itself: other hops, and a wait in every cycle. The last entry is for more ranks.
-  function crowd(network, policy, ranks) {
-    if (!policy.crowded) return { network, policy };
-    const { latency, cycle_seconds: wait } = policy.crowded[Math.min(ranks, policy.crowded.length) - 1];
-    const [intra, inter] = [network.intra, network.inter].map((link) => ({ ...link, latency }));
-    return { network: { ...network, intra, inter },
-      policy: { ...policy, latency, cycle_seconds: policy.cycle_seconds + wait } };
-  }
-
   // settings: model {bytes}, gpu {images_per_second, forward_share, backward: in proportion to time}, batch_per_rank,
   // network, policy, ranks, jitter, overlap, and constants, all as Python's whatif_data() writes them.
   function simulate(settings) {
-    const { model, gpu, ranks, batch_per_rank: batch, constants } = settings;
-    const { network, policy } = crowd(settings.network, settings.policy, ranks);
+    const { model, gpu, network, policy, ranks, batch_per_rank: batch, constants } = settings;
     const alone = batch / gpu.images_per_second;
     if (ranks === 1) return { step_seconds: alone, images_per_second: batch / alone, efficiency: 1 };
     const unit = (alone * (1 - gpu.forward_share)) / sum(gpu.backward);
@@ -180,9 +170,8 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
   }
 
   function horovodOf(data, chosen) {
-    const usual = { ...data.policies[chosen.library], ...data.networks[chosen.network].horovod };
-    const crowded = usual.crowded?.map((one) => ({ ...one, latency: one.latency * chosen.latency }));
-    return { ...usual, crowded, response_cache: chosen.response_cache, cycle_seconds: chosen.cycle / 1000,
+    const usual = data.policies[chosen.library];
+    return { ...usual, response_cache: chosen.response_cache, cycle_seconds: chosen.cycle / 1000,
       fusion_bytes: chosen.fusion * MIB, request_seconds: chosen.request * 1e-6, latency: usual.latency * chosen.latency };
   }
 

@@ -246,10 +246,3 @@ def by_rate(*parts: xr.Dataset) -> pd.DataFrame:
     frame = pd.concat([frame[frame["batch_size"].isin(shared)] for frame in frames], ignore_index=True)
     frame = frame.drop_duplicates(["set", "batch_size", "lr", "seed"])
     return _cells(frame, ("set", "batch_size", "lr"))
-
-
-def gains_by_rate(*parts: xr.Dataset) -> pd.DataFrame:
-    """Return how the three sets differ, in points, at each rate of these experiments, at equal epochs."""
-    frame = pd.concat([runs(ds) for ds in parts], ignore_index=True)
-    rows = [{"lr": lr, **_row(at, *pair)} for lr, at in frame.groupby("lr") for pair in _pairs(MAIN)]
-    return _differences(rows, ["lr"])

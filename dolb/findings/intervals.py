@@ -71,14 +71,6 @@ def widest(groups: Sequence[Sequence[float]] | Sequence[np.ndarray]) -> Estimate
     return Estimate(means[above] - means[below], float(low), float(high), sum(map(len, groups)))
 
 
-def paired(wide: pd.DataFrame, one: str, other: str) -> Estimate | None:
-    """Return the mean of one column less another over the rows that have both, a row being one repetition."""
-    if not {one, other} <= set(wide.columns):
-        return None
-    differences = (wide[one] - wide[other]).dropna()
-    return student(differences) if len(differences) > 1 else None
-
-
 def pooled_geometric(values: pd.Series, alike: Sequence[str] = (), spread_of: pd.Series | None = None) -> pd.DataFrame:
     """Return the geometric mean of each cell of few repetitions, with Student's interval by one spread for many cells.
 

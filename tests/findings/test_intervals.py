@@ -32,14 +32,6 @@ def test_a_ratio_and_its_inverse_have_inverse_intervals():
     assert (one.value, one.low, one.high) == pytest.approx((1 / other.value, 1 / other.high, 1 / other.low))
 
 
-def test_pairs_are_the_rows_that_have_both():
-    wide = pd.DataFrame({"filtered": [0.8, 0.9, 0.7], "full": [0.7, 0.7, np.nan]})
-    found = intervals.paired(wide, "filtered", "full")
-    assert (found.value, found.n) == (pytest.approx(0.15), 2)
-    assert intervals.paired(wide, "filtered", "random") is None
-    assert intervals.paired(wide.iloc[:1], "filtered", "full") is None
-
-
 def test_samples_without_pairs_have_welchs_interval():
     one, other = [1.0, 2.0, 3.0], [0.0, 5.0, 1.0, 2.0]
     bounds = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)

@@ -58,7 +58,6 @@ def test_the_default_radius(large):
 
 def test_rates():
     agrees(study.tried(results.published("tuning")), "tuning", ["batch_size", "lr"])
-    agrees(study.gains_by_rate(results.published("better-rate")), "better-rate", ["lr", "one", "other"])
 
 
 def test_curvature():

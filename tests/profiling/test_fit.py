@@ -217,14 +217,6 @@ def test_on_the_published_runs_the_median_of_judged_errors_is_within_the_aim(che
     assert fit.errors(checked.points, "fit").rms < judged.rms < 0.15
 
 
-def test_the_table_has_the_judged_errors_here_and_on_published_points(checked, published):
-    table = fit.judged_table(checked, published)
-    assert table.index[1:-1].tolist() == [f"of these on {ranks} ranks" for ranks in (2, 4, 8, 16)]
-    assert table["points"].iloc[1:-1].sum() == table["points"].iloc[0]
-    assert table["worst"].iloc[0] == f"{fit.errors(checked.points, 'judge').worst:.0%}"
-    assert fit.judged_table(None, published).index.tolist() == ["published, efficiency"]
-
-
 # Over links
 
 ALONE = 40.0  # images a second of one rank

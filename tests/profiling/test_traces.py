@@ -284,17 +284,6 @@ def test_the_last_rank_to_end_its_backward_pass_is_late(name):
     assert breakdown.lateness(named).to_dict("list") == {"rank": [0, 1], "step": [0, 0], "late_us": [0, 40]}
 
 
-def test_a_rank_that_arrives_early_waits_and_then_both_transfer():
-    table = breakdown.wait_time(TWO_RANKS).set_index("rank")
-    assert table["wait_us"].to_dict() == {0: 40, 1: 0}
-    assert table["transfer_us"].to_dict() == {0: 20, 1: 20}
-
-
-def test_waiting_cannot_be_told_where_one_rank_alone_recorded_collectives():
-    with pytest.raises(ValueError, match=r"by rank: \{0: 69\}, of ranks \[0, 1\]"):
-        breakdown.wait_time(read(find(TRACES / "horovod")))
-
-
 def test_events_without_steps_are_refused():
     with pytest.raises(ValueError, match="no lane 'step'"):
         breakdown.step_times(events((0, "compute", "a", 0, 1)))
@@ -306,13 +295,6 @@ def test_on_real_traces_the_parts_add_up_to_the_step(recorded):
     np.testing.assert_allclose(parts, table["step_us"], rtol=1e-9)
     assert (table[["compute_us", "idle_us"]] > 0).all(axis=None)
     np.testing.assert_allclose(table["hidden_us"] + table["exposed_us"], table["communication_us"], atol=1e-3)
-
-
-def test_in_the_recorded_steps_of_ddp_the_rank_that_is_late_waits_least():
-    events_of_ddp = read(find(TRACES / "ddp"))
-    late = breakdown.lateness(events_of_ddp).groupby("rank")["late_us"].sum()
-    waited = breakdown.wait_time(events_of_ddp).groupby("rank")["wait_us"].sum()
-    assert waited.idxmin() == late.idxmax()
 
 
 # Steps as rows

@@ -6,18 +6,15 @@ import shutil
 import subprocess
 from dataclasses import asdict, replace
 
-import pandas as pd
 import pytest
 from made_layers import made_times
 
-from dolb.profiling.simulator import fit, network, tensors
+from dolb.profiling.simulator import network, tensors
 from dolb.profiling.simulator.curves import turn
-from dolb.profiling.simulator.fit import Calibration, Check
 from dolb.profiling.simulator.libraries import DDP, MIB, ddp, horovod
 from dolb.profiling.simulator.step import Scenario, simulate
 from dolb.profiling.simulator.whatif import (
     ARCHS,
-    MACHINES,
     PUBLISHED_GPU,
     VERSIONS,
     policy_data,
@@ -108,7 +105,6 @@ def test_the_script_gives_what_the_simulator_gives(repo_root, require_part, time
     agree(answers, [simulate(scenario, ranks) for scenario, _, _, ranks in tried])
 
 
-PROCESSES = "16 processes of one machine (fitted)"
 CONTROLS = {
     "model": "resnet50", "gpu": PUBLISHED_GPU, "network": "summit", "library": horovod("0.20").name,
     "response_cache": True, "batch_per_rank": 32, "bandwidth": 80, "latency": 1, "jitter": 1.0, "bucket": 25,
@@ -119,40 +115,24 @@ MOVED = [
     {"model": "resnet18", "batch_per_rank": 8, "network": "roce25"},
     {"latency": 2.5, "bandwidth": 35, "jitter": 0}, {"library": horovod("0.21").name, "cycle": 1, "fusion": 128},
     {"response_cache": False, "request": 0.75, "cycle": 0, "latency": 3},
-    {"network": PROCESSES, "bandwidth": 100, "latency": 0.5},
 ]  # fmt: skip
 
 
-def fitted(cores=0, **knobs):
-    return Check([Calibration({"hop_seconds": 1e-3, **knobs}, pd.DataFrame({"ranks": [2, 16, 4]}))], cores=cores)
-
-
-LINKS = {"rank_bandwidth": 6e8, "shared_bandwidth": 8e9}
-HERE = fitted(**LINKS, crowded_hops=0.25, crowded_cycle=14e-3)
-
-
-def as_chosen(controls, kind, ranks=96, here=HERE):
-    """Return the scenario that the controls of the panel stand for, on the fitted machine as `fit` has it."""
-    over = fit.NOMINAL if controls["network"] == PROCESSES else network.preset(controls["network"])
+def as_chosen(controls, kind):
+    """Return the scenario that the controls of the panel stand for."""
     usual = next(one for one in map(horovod, VERSIONS) if one.name == controls["library"])
-    usual = replace(usual, agreement="ring", blocking=True) if controls["network"] == PROCESSES else usual
     tuned = {"cycle_seconds": controls["cycle"] / 1000, "fusion_bytes": controls["fusion"] * MIB}
     asked = {"request_seconds": controls["request"] * 1e-6, "response_cache": controls["response_cache"]}
-    policies = {
-        "ddp": ddp(controls["bucket"] * MIB),
-        "horovod": replace(usual, **tuned, **asked),
-    }
-    batch = controls["batch_per_rank"]
+    policies = {"ddp": ddp(controls["bucket"] * MIB), "horovod": replace(usual, **tuned, **asked)}
+    batch, over = controls["batch_per_rank"], network.preset(controls["network"])
     step = tensors.v100(controls["model"], batch)
     scenario = Scenario(step, over, policies[kind], batch, jitter=controls["jitter"] / 100)
-    if controls["network"] == PROCESSES:
-        scenario = fit.on_machine(scenario, here.fits[0].knobs, ranks, here.cores)
     return turn(scenario, {"latency": controls["latency"], "bandwidth": controls["bandwidth"] / 100})
 
 
 def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part):
     require_part("node", NODE is not None, "node is not installed")
-    data = whatif_data(fitted=HERE)
+    data = whatif_data()
     tried = [(CONTROLS | moved, kind) for moved in MOVED for kind in ("ddp", "horovod")]
     answers = in_javascript(
         repo_root / SCRIPT,
@@ -162,47 +142,11 @@ def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_pa
     agree(answers, [simulate(as_chosen(controls, kind), 96) for controls, kind in tried])
 
 
-@pytest.mark.parametrize("cores", [0, 16])  # ranks that are held to one core each, and ranks that may use all
-@pytest.mark.parametrize("kind", ["ddp", "horovod"])
-def test_on_the_fitted_machine_a_library_is_as_the_fit_has_it(repo_root, require_part, cores, kind):
-    require_part("node", NODE is not None, "node is not installed")
-    here = fitted(cores, **LINKS, crowded_hops=0.25, crowded_cycle=14e-3)
-    controls, counts = CONTROLS | {"network": PROCESSES, "bandwidth": 100}, [2, 8, 11, 16, 64]
-    answers = in_javascript(
-        repo_root / SCRIPT,
-        f"(one) => api.simulate({{ ...api.scenario(one.data, one.controls, '{kind}'), ranks: one.ranks }})",
-        [{"data": whatif_data(["resnet50"], fitted=here), "controls": controls, "ranks": ranks} for ranks in counts],
-    )
-    agree(answers, [simulate(as_chosen(controls, kind, ranks, here), ranks) for ranks in counts])
-
-
-def test_horovod_without_a_core_to_itself_has_its_own_hops_and_waits_in_every_cycle():
-    gloo = whatif_data(["resnet18"], fitted=HERE)["networks"][PROCESSES]["horovod"]
-    assert gloo["crowded"] == [{"latency": pytest.approx(0.25e-3), "cycle_seconds": pytest.approx(14e-3)}]
-    roomy = whatif_data(["resnet18"], fitted=fitted(16, crowded_hops=0.25, crowded_cycle=14e-3))
-    by_ranks = roomy["networks"][PROCESSES]["horovod"]["crowded"]
-    assert len(by_ranks) == 16
-    assert by_ranks[7] == {"latency": pytest.approx(1e-3), "cycle_seconds": 0}  # 8 ranks have two cores each
-    assert by_ranks[15] == gloo["crowded"][0]
-
-
 def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it():
     some = made_times(["resnet18"])
     assert list(whatif_data(["resnet18"], some)["gpus"]) == [PUBLISHED_GPU, MEASURED_GPU]
     assert list(whatif_data(["resnet18", "resnet34"], some)["gpus"]) == [PUBLISHED_GPU]
     assert list(whatif_data(["resnet18"], made_times(["resnet18"], batch=64))["gpus"]) == [PUBLISHED_GPU]
-
-
-def test_the_machine_of_the_measurements_is_offered_where_it_was_fitted():
-    assert list(whatif_data(["resnet18"])["networks"]) == list(MACHINES)
-    data = whatif_data(["resnet18"], fitted=HERE)
-    assert list(data["networks"]) == [*MACHINES, PROCESSES]
-    assert data["networks"][PROCESSES]["intra"] == {"latency": 1e-3, "bandwidth": 6e8}
-
-
-def test_a_machine_without_a_limit_to_what_ranks_share_is_plain_json_too():
-    data = whatif_data(["resnet18"], fitted=fitted(rank_bandwidth=6e8))
-    assert json.loads(json.dumps(data, allow_nan=False))["networks"][PROCESSES]["shared_bandwidth"] is None
 
 
 def test_no_text_of_the_data_can_end_its_script_early():

@@ -431,30 +431,6 @@ def with_judged(ds: xr.Dataset) -> xr.Dataset:
     return results.describe(ds.assign(judged_images_per_second=("run", given)))
 
 
-def judged_table(here: Check | None, elsewhere: Calibration) -> pd.DataFrame:
-    """Return for readers how far off the simulator is where it was not fitted, here and on published points."""
-    rows: dict[str, tuple[int, int | str, Errors]] = {}
-    if here:
-        first, every = here.fits[0], here.points
-        rows["here, images per second"] = (len(first.points), len(first.knobs), errors(every, "judge"))
-        for ranks, of_ranks in every.groupby("ranks"):
-            count = int((first.points["ranks"] == ranks).sum())
-            rows[f"of these on {ranks} ranks"] = (count, "", errors(of_ranks, "judge"))
-    rows["published, efficiency"] = (len(elsewhere.points), len(elsewhere.knobs), errors(elsewhere.points, "judge"))
-    table = {
-        name: {
-            "points": count,
-            "fitted numbers": knobs,
-            "median": f"{off.median:.0%}",
-            "root mean square": f"{off.rms:.0%}",
-            "worst": f"{off.worst:.0%}",
-            f"within {NEAR:.0%}": f"{off.near:.0%}",
-        }
-        for name, (count, knobs, off) in rows.items()
-    }
-    return pd.DataFrame(table).T.rename_axis(index=None, columns="errors where not fitted")
-
-
 # Hosts joined by links
 
 # One core and a share of the memory's bandwidth: alone, a rank has whatever else the machine has to spare. The factor

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from dolb.profiling.simulator import network, tensors
 from dolb.profiling.simulator.curves import FITTED_JITTER
-from dolb.profiling.simulator.fit import Check, on_machine
 from dolb.profiling.simulator.libraries import DDP, Horovod, Policy, horovod
-from dolb.profiling.simulator.step import EULER, SOURCE, Scenario
+from dolb.profiling.simulator.step import EULER, SOURCE
 
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MACHINES = ("summit", "dgx1", "roce25")
@@ -28,20 +26,17 @@ def policy_data(policy: Policy) -> dict[str, Any]:
     return {"kind": "ddp" if isinstance(policy, DDP) else "horovod", **asdict(policy)}
 
 
-def whatif_data(
-    archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None, fitted: Check | None = None
-) -> dict[str, Any]:
+def whatif_data(archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None) -> dict[str, Any]:
     """Return everything that the panel knows: networks, GPUs layer by layer, machines, libraries, constants, defaults.
 
     ``times`` are measured layer times, as `tensors.layer_times` returns them; without them the GPU is a V100.
-    ``fitted`` is the machine of the measurements, offered beside the presets: its ranks are processes, over Gloo.
     """
     policies: list[Policy] = [DDP(), *(horovod(version) for version in VERSIONS)]
     return {
         "source": SOURCE,
         "models": {arch: {"bytes": tensors.work(arch)["bytes"].tolist()} for arch in archs},
         "gpus": {PUBLISHED_GPU: {arch: _published(arch) for arch in archs}, **_measured(archs, times)},
-        "networks": {name: asdict(network.preset(name)) for name in MACHINES} | _processes(fitted),
+        "networks": {name: asdict(network.preset(name)) for name in MACHINES},
         "policies": {policy.name: policy_data(policy) for policy in policies},
         "constants": {"euler": EULER, "phases": Horovod().phases},
         "most_ranks": [16, 96, 1536, 6144, 27648],
@@ -56,31 +51,6 @@ def whatif_data(
             "most_ranks": 6144,
         },
     }
-
-
-def _processes(fitted: Check | None) -> dict[str, dict[str, Any]]:
-    """Return the fitted machine by a name that tells its ranks, with what Horovod does otherwise over Gloo.
-
-    Where its thread has no core to itself Horovod's hops and cycles take other times, which are told by ranks: the last
-    entry holds for all ranks beyond. The fitted time of the optimizer is left out, as the panel's compute is a GPU's.
-    """
-    if fitted is None:
-        return {}
-    over, ranks = fitted.fitted_network, int(fitted.fits[0].points["ranks"].max())
-    if over.shared_bandwidth is not None and np.isinf(over.shared_bandwidth):  # no limit was fitted, and JSON has none
-        over = replace(over, shared_bandwidth=None)
-    crowded = [_crowded(fitted, count) for count in range(1, max(fitted.cores, 1) + 1)]
-    gloo = {"agreement": "ring", "blocking": True, "crowded": crowded}
-    return {f"{ranks} processes of one machine (fitted)": {**asdict(over), "horovod": gloo}}
-
-
-def _crowded(fitted: Check, ranks: int) -> dict[str, float]:
-    """Return the seconds of Horovod's hop, and those that are added to every cycle, on so many ranks as fitted."""
-    step = tensors.v100(tensors.REFERENCE, BATCH_PER_RANK)  # neither depends on it
-    asked = Scenario(step, fitted.fitted_network, Horovod(cycle_seconds=0.0), BATCH_PER_RANK)
-    policy = on_machine(asked, fitted.fits[0].knobs, ranks, fitted.cores).policy
-    assert isinstance(policy, Horovod)
-    return {"latency": policy.latency, "cycle_seconds": policy.cycle_seconds}
 
 
 def _published(arch: str) -> dict[str, Any]:

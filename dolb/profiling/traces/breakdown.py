@@ -49,23 +49,6 @@ def step_times(events: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def wait_time(events: xr.Dataset) -> pd.DataFrame:
-    """Return for every collective that all ranks recorded how long each rank waited for the last, and what then passed.
-
-    Collectives are matched by their order, which all ranks share.
-    """
-    frame = events.to_dataframe().query("lane == 'communication'").sort_values("start_us", kind="stable")
-    frame = frame.assign(collective=frame.groupby("rank").cumcount())
-    counts = {int(str(rank)): len(part) for rank, part in frame.groupby("rank")}
-    stepping = sorted({rank for rank, *_ in _steps(events)})
-    if sorted(counts) != stepping or len(set(counts.values())) != 1:
-        raise ValueError(f"collectives recorded by rank: {counts}, of ranks {stepping}; accepted: as many by each")
-    last = frame.groupby("collective")["start_us"].transform("max")
-    waited = (last - frame["start_us"]).clip(upper=frame["end_us"] - frame["start_us"])
-    table = frame.assign(wait_us=waited, transfer_us=frame["end_us"] - frame["start_us"] - waited)
-    return table[["rank", "collective", "name", "bytes", "wait_us", "transfer_us"]].reset_index(drop=True)
-
-
 def lateness(events: xr.Dataset) -> pd.DataFrame:
     """Return ``late_us``: how long after the first rank each rank has done its share of a step.
 
