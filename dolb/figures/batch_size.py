@@ -113,7 +113,8 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("accuracy:Q", title="accuracy there", format=".2%"),
     ]
     kinds = [kind for kind in OPTIMA.values() if kind in set(table["optimum"])]
-    shape = alt.Shape("optimum:N", title="the best size lies", legend=alt.Legend(orient="bottom"), sort=kinds).scale(
+    legend = alt.Legend(orient="bottom", symbolFillColor="black")
+    shape = alt.Shape("optimum:N", title="the best size lies", legend=legend, sort=kinds).scale(
         domain=kinds, range=[SHAPES[kind] for kind in kinds]
     )
     bars = base.mark_rule(strokeWidth=5, strokeOpacity=0.35, strokeCap="round")

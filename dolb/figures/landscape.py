@@ -46,7 +46,8 @@ def curvature_ratios(
         alt.Tooltip("n:Q", title="seeds"),
     ]
     x = alt.X("ratio:Q", title="curvature of the other set over that of filtered data")
-    x = x.scale(type="log", nice=False, padding=8).axis(format="~g", grid=False, labelOverlap="greedy")
+    ticks = [0.2, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 5]
+    x = x.scale(type="log", nice=False, padding=8).axis(values=ticks, format="~g", grid=False, labelOverlap="greedy")
     shape = alt.Shape("batch:N", title="batch size", sort=sizes).scale(
         domain=sizes, range=["circle", "square", "cross"]
     )
@@ -54,12 +55,12 @@ def curvature_ratios(
     lines = alt.Chart(marks).encode(x=x)
     return alt.layer(
         lines.mark_rule(color=REPORTED, strokeDash=[4, 3]),
-        lines.mark_text(align="left", dx=4).encode(text="what:N", y=alt.value(8)),
+        lines.mark_text(align="right", dx=-4).encode(text="what:N", y=alt.value(8)),
         base.mark_rule(strokeWidth=1.5)
         .encode(x=alt.X("low:Q", title=x["title"]), x2="high:Q")
         .add_params(chosen, reading),
         base.mark_point(filled=True, size=60, opacity=1).encode(
-            x=x, shape=shape.legend(orient="bottom"), tooltip=tooltip
+            x=x, shape=shape.legend(orient="bottom", symbolFillColor="black"), tooltip=tooltip
         ),
     ).properties(width="container", height=80 * len(measures), title=titled(title))
 
@@ -109,10 +110,10 @@ def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float
             levels.mark_rule(strokeWidth=2, color="black", opacity=0.35),  # dark beside light: seen on every colour
             levels.mark_rule(strokeWidth=0.9, color="white").encode(tooltip=about),
         )
-        .properties(width=150, height=150)
+        .properties(width=195, height=195)
         .facet(
-            column=alt.Column("panel:N", title=None, sort=sizes),
-            row=alt.Row("set:N", title=None, sort=SETS),
+            column=alt.Column("set:N", title=None, sort=SETS),
+            row=alt.Row("panel:N", title=None, sort=sizes),
         )
         .properties(title=titled(title))
     )

@@ -61,6 +61,6 @@ def step_timeline(events: pd.DataFrame, title: str = "") -> alt.VConcatChart:
             stroke=alt.Stroke("lane:N", legend=None).scale(domain=lanes, range=[LANES[name] for name in lanes]),
             opacity=alt.condition(lane, alt.value(1.0), alt.value(0.08)),
             tooltip=tooltip,
-        ).properties(width=520, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=13))
+        ).properties(width=580, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=13))
         panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
     return stacked(*panels, title=title)
