@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from agreement import agrees
 
 from dolb import results
 from dolb.findings import ddp_vs_horovod as study
@@ -15,14 +16,6 @@ NUMBERS = Path(__file__).parent
 @pytest.fixture(scope="module")
 def ds():
     return results.published("ddp-vs-horovod")
-
-
-def agrees(found: pd.DataFrame, name: str, by: list[str], **renamed: str) -> None:
-    """Compare the columns that both tables have, row by row of these keys."""
-    known = pd.read_csv(NUMBERS / f"{name}.csv").rename(columns=renamed)
-    both = [column for column in known if column in found]
-    tables = [table[both].sort_values(by, ignore_index=True) for table in (found, known)]
-    pd.testing.assert_frame_equal(*tables, check_dtype=False, rtol=1e-5)
 
 
 def test_measured_cells(ds):

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
+from agreement import agrees
 
 from dolb import results
 from dolb.findings import engine as study
@@ -16,14 +16,6 @@ CELL = ["arch", "batch_size", "program"]
 @pytest.fixture(scope="module")
 def published():
     return results.published("benchmarks")
-
-
-def agrees(found: pd.DataFrame, name: str, by: list[str]) -> None:
-    """Compare the columns that both tables have, row by row of these keys."""
-    known = pd.read_csv(NUMBERS / f"{name}.csv")
-    both = [column for column in known if column in found]
-    tables = [table[both].sort_values(by, ignore_index=True) for table in (found, known)]
-    pd.testing.assert_frame_equal(*tables, check_dtype=False, rtol=1e-5)
 
 
 def test_speeds_on_a_gpu(published):
