@@ -141,7 +141,7 @@ def test_the_theme_of_the_page_is_followed(opened):
         opened.wait(lambda dark=dark: (background() < 60) == dark)
 
 
-def test_controls_have_names_and_the_table_says_it_in_words(opened, made):
+def test_controls_have_names_and_the_table_says_it_as_text(opened, made):
     unnamed = opened.script(
         "return [...figure.querySelectorAll('select, input, .dv-zoom button, .dv-pager button, .dv-map > canvas')]"
         ".filter(e => !(e.labels?.length || e.ariaLabel || e.textContent.trim())).length"
