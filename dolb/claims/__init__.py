@@ -96,7 +96,7 @@ def table(verdicts: Mapping[str, Verdict]) -> pd.DataFrame:
                     "source": claim.source,
                     "experiment": claim.experiment,
                     "reported": claim.quoted,
-                    "effect": effect.measures if effect else "",
+                    "effect": effect.measures if effect else "checked as a fact" if claim.kind == "fact" else "",
                     "unit": effect.unit if effect else "",
                     "smallest": effect.smallest if effect else float("nan"),
                     "ours": estimate.value if estimate else float("nan"),
