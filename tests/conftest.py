@@ -43,6 +43,12 @@ def demo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def demo_epochs() -> int:
+    """A third of the epochs of a demo: with them tests run the whole of its grid, and what is drawn is the same."""
+    return 2
+
+
+@pytest.fixture(scope="session")
 def demo_seconds() -> dict[str, float]:
     """The processor's seconds that each notebook took of those that `demo` has run."""
     return {}
@@ -50,7 +56,11 @@ def demo_seconds() -> dict[str, float]:
 
 @pytest.fixture(scope="session")
 def demo(
-    repo_root: Path, demo_store: Path, demo_seconds: dict[str, float], tmp_path_factory: pytest.TempPathFactory
+    repo_root: Path,
+    demo_store: Path,
+    demo_epochs: int,
+    demo_seconds: dict[str, float],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], Path]:
     """Run a notebook at demo scale, once for all tests that look at it, and return it executed."""
     from dolb import publishing  # late: a machine that is only to run tests of training may lack what it needs
@@ -60,7 +70,7 @@ def demo(
     def run(name: str) -> Path:
         folder, begun = tmp_path_factory.mktemp(name), cpu_seconds()
         source = repo_root / "notebooks" / f"{name}.ipynb"
-        wanted = {"scale": "demo", "device": "cpu", "store": str(demo_store)}
+        wanted = {"scale": "demo", "device": "cpu", "store": str(demo_store), "epochs": demo_epochs}
         given = {name: value for name, value in wanted.items() if name in read_parameters(source)}
         made = publishing.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
         demo_seconds[name] = cpu_seconds() - begun

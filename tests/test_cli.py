@@ -402,7 +402,7 @@ def test_what_cannot_be_viewed_is_a_clear_error(mapped, tmp_path, case):
         rows = np.arange(len(parts["keep"])) > 9
         fewer = {name: value[rows] for name, value in parts.items() if name != "path"}
         masks.save_keep(path, data=digits.subset(rows, "fewer"), name="network", **fewer)
-        expected = "is a map of 1427 examples, and digits has 1437"
+        expected = "is a map of other data"
     else:
         masks.save_keep(data=digits, name="network", **parts)
         options, expected = ["--data", "digit"], "did you mean 'digits'"

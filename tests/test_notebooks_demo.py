@@ -38,19 +38,20 @@ def test_a_notebook_runs_at_demo_scale_within_two_minutes_and_says_so(name, demo
     assert demo_seconds[name] / CORES < DEMO_SECONDS
 
 
-def test_the_command_line_finds_what_the_notebook_on_landscapes_made(demo, demo_store):
+def test_the_command_line_finds_what_the_notebook_on_landscapes_made(demo, demo_store, demo_epochs):
     demo("06-loss-landscape")
     kept = set(demo_store.glob("*.nc"))
-    outcome = CliRunner().invoke(app, ["sweep", "loss-landscape", "--store", str(demo_store), "--device", "cpu"])
+    narrowed = ["--store", str(demo_store), "--device", "cpu", "--epochs", str(demo_epochs)]
+    outcome = CliRunner().invoke(app, ["sweep", "loss-landscape", *narrowed])
     assert outcome.exit_code == 0, outcome.output
     assert set(demo_store.glob("*.nc")) == kept
 
 
-def test_a_notebook_trains_and_draws_a_set_of_ones_own(demo_store, tmp_path, repo_root):
+def test_a_notebook_trains_and_draws_a_set_of_ones_own(demo_store, demo_epochs, tmp_path, repo_root):
     digits = data.load("digits")
     saved = tmp_path / "decisions.json"
     saved.write_text(json.dumps(decisions.header(digits) | {"dropped": list(range(200))}))
-    narrow = {"sets": ["full", "network"], "batch_sizes": [256], "seeds": [0, 1], "epochs": 2}
+    narrow = {"sets": ["full", "network"], "batch_sizes": [256], "seeds": [0, 1], "epochs": demo_epochs}
     parameters = {"scale": "demo", "device": "cpu", "store": str(demo_store), "keep": {"mine": str(saved)}, **narrow}
     source = repo_root / "notebooks" / "05-filtered-large-batch.ipynb"
     target = publishing.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
