@@ -47,7 +47,9 @@ def step_timeline(events: pd.DataFrame, title: str = "") -> alt.VConcatChart:
             table.assign(place=table["lane"].map(lanes.index)).sort_values(["rank", "place"])["row"].unique().tolist()
         )
         heading = f"{variant}, {source}: one step of {about.arch} on {about.of_ranks:,} ranks"
-        bars = alt.Chart(table).mark_bar(
+        # A page holds every event, so it gets what is drawn alone, to the microsecond.
+        drawn = table.drop(columns=["run_number", "of_ranks", "arch", "rank"], errors="ignore").round(3)
+        bars = alt.Chart(drawn).mark_bar(
             fillOpacity=0.15 if hollow else 0.9,
             strokeWidth=1 if hollow else 0.3,
             strokeDash=[3, 2] if hollow else [1, 0],

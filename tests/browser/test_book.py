@@ -158,7 +158,9 @@ def test_commands_are_copied_and_data_downloads_from_disk(opened, book, page):
         button = panel.find_element(By.TAG_NAME, "button")
         button.click()
         assert settled(opened, lambda button=button: button.text == "Copied")
-    for link in opened.driver.find_elements(By.CSS_SELECTOR, "a[download]"):
+    for link in opened.driver.find_elements(
+        By.CSS_SELECTOR, ".dolb-provenance a[download], .dolb-downloads a[download]"
+    ):
         target = link.get_dom_attribute("href")
         if target.startswith("data:"):
             assert opened.driver.execute_script("return fetch(arguments[0]).then(answer => answer.text())", target)
