@@ -1,6 +1,4 @@
-"""Notebooks run from end to end at demo scale, on digits: those on filtering share what they make in a store, and those
-on communication train for real under DDP, and under Horovod where it is built, on two ranks.
-"""
+"""Notebooks run from end to end at demo scale, on digits; they share what they make in a store."""
 
 from __future__ import annotations
 
@@ -10,16 +8,13 @@ from pathlib import Path
 import nbformat
 import pytest
 from typer.testing import CliRunner
-from waiting import cpu_seconds
 
-from dolb import data, publishing, results
+from dolb import data, publishing
 from dolb.cli import app
 from dolb.filtering import decisions
-from dolb.profiling.ranks import launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a machine that others use may take several times as long
 
-COMMUNICATION = ("11-ddp-vs-horovod", "12-step-timeline")
 FILTERING = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch", "06-loss-landscape")
 OTHERS = ("01-batch-size", "16-benchmarks", "17-recommend")
 # For a notebook, by the time of its processes on as many cores; the first of those on filtering makes maps for all.
@@ -56,29 +51,3 @@ def test_a_notebook_trains_and_draws_a_set_of_ones_own(demo_store, demo_epochs, 
     source = repo_root / "notebooks" / "05-filtered-large-batch.ipynb"
     target = publishing.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
     assert '"set": "mine"' in outputs_of(target)
-
-
-@pytest.mark.parametrize("name", COMMUNICATION)
-def test_a_notebook_on_communication_trains_under_the_libraries_that_are_here(name, require_part, tmp_path, repo_root):
-    libraries = launch.available_libraries()
-    if "horovod" not in libraries:
-        require_part("horovod", False, "Horovod is not installed")
-    begun = cpu_seconds()
-    source, parameters = repo_root / "notebooks" / f"{name}.ipynb", {"scale": "demo", "store": str(tmp_path / name)}
-    target = publishing.run_notebook(source, tmp_path / f"{name}.ipynb", parameters, cwd=tmp_path, progress=False)
-    assert "scale demo" in outputs_of(target)
-    rows = [results.load(path) for path in (tmp_path / name).glob("*.nc")]
-    measured = {(row["library"].item(), row["source"].item()) for row in rows if row["ranks"].item() == 2}
-    assert measured == {(library, "measured") for library in libraries}
-    assert (cpu_seconds() - begun) / CORES < DEMO_SECONDS
-
-
-def test_without_horovod_a_notebook_on_communication_measures_ddp_alone_and_says_so(tmp_path, repo_root, monkeypatch):
-    hidden = tmp_path / "hidden" / "horovod"
-    hidden.mkdir(parents=True)
-    (hidden / "__init__.py").write_text("")  # found first, and it was built for nothing
-    monkeypatch.setenv("PYTHONPATH", str(hidden.parent))
-    source, parameters = repo_root / "notebooks" / "12-step-timeline.ipynb", {"scale": "demo", "repeats": 1}
-    parameters["store"] = str(tmp_path / "store")
-    target = publishing.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
-    assert "Horovod is not installed here, so DDP is measured alone" in outputs_of(target)

@@ -1,0 +1,48 @@
+"""Notebooks on communication run at demo scale: two ranks train under DDP, and under Horovod where it is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from waiting import cpu_seconds
+
+from dolb import publishing, results
+from dolb.profiling.ranks import launch
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a machine that others use may take several times as long
+
+COMMUNICATION = ("11-ddp-vs-horovod", "12-step-timeline")
+DEMO_SECONDS, CORES = 120, 2  # for a notebook, by the time of its processes on as many cores
+
+
+def outputs_of(notebook: Path) -> str:
+    cells = nbformat.read(notebook, 4).cells
+    return " ".join(str(out) for cell in cells if cell.cell_type == "code" for out in cell.outputs)
+
+
+@pytest.mark.parametrize("name", COMMUNICATION)
+def test_a_notebook_on_communication_trains_under_the_libraries_that_are_here(name, require_part, tmp_path, repo_root):
+    libraries = launch.available_libraries()
+    if "horovod" not in libraries:
+        require_part("horovod", False, "Horovod is not installed")
+    begun = cpu_seconds()
+    source, parameters = repo_root / "notebooks" / f"{name}.ipynb", {"scale": "demo", "store": str(tmp_path / name)}
+    target = publishing.run_notebook(source, tmp_path / f"{name}.ipynb", parameters, cwd=tmp_path, progress=False)
+    assert "scale demo" in outputs_of(target)
+    rows = [results.load(path) for path in (tmp_path / name).glob("*.nc")]
+    measured = {(row["library"].item(), row["source"].item()) for row in rows if row["ranks"].item() == 2}
+    assert measured == {(library, "measured") for library in libraries}
+    assert (cpu_seconds() - begun) / CORES < DEMO_SECONDS
+
+
+def test_without_horovod_a_notebook_on_communication_measures_ddp_alone_and_says_so(tmp_path, repo_root, monkeypatch):
+    hidden = tmp_path / "hidden" / "horovod"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("")  # found first, and it was built for nothing
+    monkeypatch.setenv("PYTHONPATH", str(hidden.parent))
+    source, parameters = repo_root / "notebooks" / "12-step-timeline.ipynb", {"scale": "demo", "repeats": 1}
+    parameters["store"] = str(tmp_path / "store")
+    target = publishing.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
+    assert "Horovod is not installed here, so DDP is measured alone" in outputs_of(target)
