@@ -175,6 +175,7 @@ def sweep(
     seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
     sets: Annotated[str | None, typer.Option(help="Training sets, such as full,network,random, with commas.")] = None,
     weight_decays: Annotated[str | None, typer.Option(help="Weight decays, with commas.")] = None,
+    warmups: Annotated[str | None, typer.Option(help="Epochs of warmup, with commas.")] = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="NAME=FILE: train on your own mask or decisions too; may be repeated.")
     ] = None,
@@ -196,6 +197,7 @@ def sweep(
         "seeds": _listed(seeds, int),
         "sets": _listed(sets, str),
         "weight_decays": _listed(weight_decays, float),
+        "warmups": _listed(warmups, float),
         "epochs": epochs,
         "ranks": _listed(ranks, int),
         "repeats": repeats,

@@ -26,6 +26,7 @@ from dolb.recipes.filtered import (
     tuning,
 )
 from dolb.recipes.landscape import loss_landscape
+from dolb.recipes.learning_rates import lr_scaling, warmup
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.study import FORMER_RATE, data_of, rate, tuned
 from dolb.training.config import RunConfig
@@ -52,6 +53,7 @@ __all__ = [
     "kept_by",
     "lacking",
     "loss_landscape",
+    "lr_scaling",
     "masks",
     "masks_for",
     "masks_of",
@@ -64,6 +66,7 @@ __all__ = [
     "step_timeline",
     "tuned",
     "tuning",
+    "warmup",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -82,6 +85,8 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "better-rate": better_rate,
     "loss-landscape": loss_landscape,
     "fidelity": fidelity,
+    "warmup": warmup,
+    "lr-scaling": lr_scaling,
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,
 }

@@ -118,8 +118,8 @@ def batch_size(
             make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=WORKERS if distributed else 1)
             for arch in archs or networks
             for own in [networks.get(arch, whole)]
-            for lr in _asked(lrs, own.lrs, () if archs else whole.lrs)
-            for size in _asked(batch_sizes, own.batch_sizes, () if archs else whole.batch_sizes)
+            for lr in asked(lrs, own.lrs, () if archs else whole.lrs)
+            for size in asked(batch_sizes, own.batch_sizes, () if archs else whole.batch_sizes)
             for distributed in [size >= DISTRIBUTED_FROM]
             for seed in seeds or own.seeds(lr, size)
         ],
@@ -179,7 +179,7 @@ def even_batches(
     ]  # fmt: skip
 
 
-def _asked(values: Sequence | None, own: Sequence, whole: Sequence) -> Sequence:
+def asked(values: Sequence | None, own: Sequence, whole: Sequence) -> Sequence:
     """Return the network's own values or those asked for, less those that the whole study has and this network not."""
     return own if values is None else [value for value in values if value in own or value not in whole]
 
