@@ -1,0 +1,86 @@
+"""The effects of M1 to M7: batch size, warmup and rate scaling at the study's base rate, paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+import xarray as xr
+
+from dolb.claims.rule import Claim, Judge
+from dolb.findings import warmup as study
+from dolb.findings.intervals import Estimate, student
+from dolb.findings.runs import final_accuracy
+
+Found = Mapping[str, xr.Dataset]
+Estimates = list[Estimate | None]
+
+
+def _falls_with_batch(found: Found, claim: Claim) -> Estimates:
+    frame = _at_base_rate(study.runs(found[claim.experiment]), claim)
+    frame = frame[frame["warmup_epochs"] == claim.setting["warmup_epochs"]]
+    return [_paired(frame, "batch_size", claim.setting["mapped"][0], claim.setting["mapped"][-1])]
+
+
+def _none_is_worst(found: Found, claim: Claim) -> Estimates:
+    return [_over_sizes(found, claim, lambda table: study.picked(table.drop(columns=0), "worst") - table[0])]
+
+
+def _is_best(found: Found, claim: Claim) -> Estimates:
+    length = claim.reported["warmup_epochs"]
+    return [_over_sizes(found, claim, lambda table: table[length] - study.picked(table.drop(columns=length), "best"))]
+
+
+def _falls_again(found: Found, claim: Claim) -> Estimates:
+    return [_over_sizes(found, claim, lambda table: study.picked(table, "best") - table[max(table.columns)])]
+
+
+def _grows_with_batch(found: Found, claim: Claim) -> Estimates:
+    grows = study.exponent(_at_base_rate(study.runs(found[claim.experiment]), claim))
+    if grows is None:
+        return [None, None]
+    return [grows, Estimate(1 - grows.value, 1 - grows.high, 1 - grows.low, grows.n)]
+
+
+def _linear_or_none(found: Found, claim: Claim) -> Estimates:
+    if "warmup" not in found:
+        return [None]
+    runs = pd.concat([final_accuracy(found[slug]) for slug in ("warmup", claim.experiment)])
+    at = (runs["batch_size"] == claim.setting["mapped"]) & (runs["warmup_epochs"] == claim.setting["warmup_epochs"])
+    return [_paired(_at_base_rate(runs[at], claim), "lr_scaling", "linear", "none")]
+
+
+def _at_base_rate(frame: pd.DataFrame, claim: Claim) -> pd.DataFrame:
+    return frame[(frame["arch"] == claim.setting["arch"]) & (frame["lr"] == claim.setting["base_lr"])]
+
+
+def _paired(frame: pd.DataFrame, field: str, one: object, other: object) -> Estimate | None:
+    table = frame.pivot_table(index="seed", columns=field, values="accuracy")
+    if not {one, other} <= set(table.columns):
+        return None
+    gains = (table[one] - table[other]).dropna()
+    return student(gains).points() if len(gains) > 1 else None
+
+
+def _over_sizes(found: Found, claim: Claim, compare: Callable[[pd.DataFrame], pd.Series]) -> Estimate | None:
+    """Return a comparison by seed, each by its mean over the claim's batch sizes."""
+    frame = _at_base_rate(study.runs(found[claim.experiment]), claim)
+    tables = [
+        study.by_seed(frame[frame["batch_size"] == size], claim.setting["warmup_epochs"])
+        for size in claim.setting["mapped"]
+    ]
+    if any(table is None for table in tables):
+        return None
+    gains = pd.concat([compare(table) for table in tables if table is not None], axis=1).dropna().mean(axis=1)
+    return student(gains).points() if len(gains) > 1 else None
+
+
+JUDGES: dict[str, Judge] = {
+    "M1": _falls_with_batch,
+    "M2": _none_is_worst,
+    "M3": _is_best,
+    "M4": _is_best,
+    "M5": _falls_again,
+    "M6": _grows_with_batch,
+    "M7": _linear_or_none,
+}

@@ -1,0 +1,114 @@
+"""What warmup does: accuracy by its length, which length is best, and how that grows with the batch size.
+
+Comparisons are paired by seed. Where a comparison is with the best or the worst of several lengths, each seed's is
+chosen by the other seeds, so that no seed chooses by its own luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb.findings import intervals
+from dolb.findings.intervals import Estimate
+from dolb.findings.runs import final_accuracy
+
+OWN_BATCHES = (7680, 30720)  # of the study on ImageNet; on CIFAR-10 they leave 7 and 2 updates an epoch
+CELL = ["arch", "lr", "batch_size", "warmup_epochs"]
+LEAST = 1.0  # epochs: a best warmup below counts as this, so that it has a logarithm
+
+
+def runs(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a row per run with its final accuracy, those at the study's own batch sizes left out."""
+    frame = final_accuracy(ds)
+    return frame[~frame["batch_size"].isin(OWN_BATCHES)]
+
+
+def cells(ds: xr.Dataset) -> pd.DataFrame:
+    """Return accuracy with its interval for every network, base rate, batch size and warmup."""
+    return intervals.over_seeds(runs(ds), CELL)
+
+
+def at_equal_batches(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the accuracies of runs at the study's own batch sizes; there may be none."""
+    frame = final_accuracy(ds)
+    return intervals.over_seeds(frame[frame["batch_size"].isin(OWN_BATCHES)], CELL)
+
+
+def by_epoch(ds: xr.Dataset) -> pd.DataFrame:
+    """Return mean test accuracy and training loss after every epoch, for every cell."""
+    names = ["test_accuracy", "train_loss", *CELL]
+    frame = ds[names].drop_vars([name for name in ds.coords if name not in (*CELL, "epoch")]).to_dataframe()
+    frame = frame.reset_index()
+    frame = frame[~frame["batch_size"].isin(OWN_BATCHES)]
+    return frame.groupby([*CELL, "epoch"], as_index=False)[["test_accuracy", "train_loss"]].mean()
+
+
+def by_seed(frame: pd.DataFrame, lengths: Sequence[float]) -> pd.DataFrame | None:
+    """Return accuracy by seed and warmup, of the seeds that have all these lengths; None where two do not."""
+    table = frame.pivot_table(index="seed", columns="warmup_epochs", values="accuracy")
+    if not set(lengths) <= set(table.columns):
+        return None
+    table = table[list(lengths)].dropna()
+    return table if len(table) > 1 else None
+
+
+def picked(table: pd.DataFrame, pick: str) -> pd.Series:
+    """Return each seed's accuracy at the length that is best, or worst, by the mean over the other seeds."""
+    others = (table.sum() - table) / (len(table) - 1)
+    lengths = others.idxmax(axis=1) if pick == "best" else others.idxmin(axis=1)
+    return pd.Series([table.loc[seed, length] for seed, length in lengths.items()], index=table.index)
+
+
+def best_warmups(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the best warmup of every network, base rate and batch size, with its interval over seeds."""
+    rows = []
+    for values, group in frame.groupby(CELL[:-1], sort=True):
+        table = _complete(group)
+        if table is not None:
+            draws = np.array([_peak(table.iloc[chosen]) for chosen in _draws(len(table))])
+            low, high = intervals.quantiles(draws)
+            best = {"best": _peak(table), "low": low, "high": high, "n": len(table)}
+            rows.append(dict(zip(CELL[:-1], values, strict=True)) | best)
+    return pd.DataFrame(rows, columns=[*CELL[:-1], "best", "low", "high", "n"])
+
+
+def exponent(frame: pd.DataFrame) -> Estimate | None:
+    """Return the power of the batch size by which the best warmup grows, over the batch sizes of one network and rate.
+
+    Seeds are drawn with replacement, the same at every batch size.
+    """
+    tables = {size: _complete(group) for size, group in frame.groupby("batch_size", sort=True)}
+    whole = {size: table for size, table in tables.items() if table is not None}
+    shared = sorted(set.intersection(*(set(table.index) for table in whole.values()))) if len(whole) > 1 else []
+    if len(shared) < 2:
+        return None
+    sizes = np.log([float(size) for size in whole])
+    aligned = [table.loc[shared] for table in whole.values()]
+
+    def slope(chosen: Sequence[int] | np.ndarray) -> float:
+        return float(np.polyfit(sizes, np.log([_peak(table.iloc[chosen]) for table in aligned]), 1)[0])
+
+    draws = np.array([slope(chosen) for chosen in _draws(len(shared))])
+    return Estimate(slope(range(len(shared))), *intervals.quantiles(draws), len(shared))
+
+
+def _complete(group: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the table of a cell's seeds and lengths, if there are enough of both to see where a curve is highest."""
+    lengths = sorted(set(group["warmup_epochs"]))
+    return by_seed(group, lengths) if len(lengths) > 4 else None
+
+
+def _peak(table: pd.DataFrame) -> float:
+    """Return where a parabola in the logarithm of one and the length, through the means, is highest."""
+    lengths = table.columns.to_numpy(dtype=float)
+    curve = np.polyfit(np.log1p(lengths), table.mean().to_numpy(), 2)
+    fine = np.geomspace(LEAST, lengths.max(), 200)
+    return float(fine[np.argmax(np.polyval(curve, np.log1p(fine)))])
+
+
+def _draws(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, count, (intervals.DRAWS, count))
