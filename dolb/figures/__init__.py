@@ -12,6 +12,12 @@ from dolb.figures.batch_size import (
 )
 from dolb.figures.filtered import accuracy_by_decay, accuracy_by_rate, accuracy_by_set, gains
 from dolb.figures.landscape import curvature_ratios, loss_surfaces
+from dolb.figures.learning_rates import (
+    accuracy_by_epoch,
+    accuracy_by_rate_and_batch,
+    accuracy_by_rule,
+    accuracy_by_warmup,
+)
 from dolb.figures.noise import maps, noise_by_eps, noise_by_extractor, noise_by_map, noise_stability
 from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
 
@@ -20,10 +26,14 @@ __all__ = [
     "REPORTED",
     "accuracy_by_batch_size",
     "accuracy_by_decay",
+    "accuracy_by_epoch",
     "accuracy_by_rate",
+    "accuracy_by_rate_and_batch",
+    "accuracy_by_rule",
     "accuracy_by_set",
     "accuracy_by_share",
     "accuracy_by_updates",
+    "accuracy_by_warmup",
     "batch_size_axis",
     "curvature_ratios",
     "gains",

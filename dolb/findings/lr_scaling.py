@@ -96,3 +96,16 @@ def _top(rates: np.ndarray, accuracy: np.ndarray) -> tuple[float, float]:
         return float(rates[highest]), float(accuracy[highest])
     top = -curve[1] / (2 * curve[0])
     return float(np.exp(top)), float(np.polyval(curve, top))
+
+
+def exponent_table(found: dict[str, Estimate]) -> pd.DataFrame:
+    """Return `exponents` as a table for readers."""
+    return pd.DataFrame(
+        {
+            "network": list(found),
+            "the best rate grows as the batch size to the power": [
+                f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})" for one in found.values()
+            ],
+            "seeds": [one.n for one in found.values()],
+        }
+    )

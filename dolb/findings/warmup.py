@@ -112,3 +112,35 @@ def _peak(table: pd.DataFrame) -> float:
 
 def _draws(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, count, (intervals.DRAWS, count))
+
+
+def accuracies(table: pd.DataFrame) -> pd.DataFrame:
+    """Return cells as a table for readers, a row each, with accuracy and its interval."""
+    bounds = table[["accuracy", "low", "high"]].to_numpy()
+    return pd.DataFrame(
+        {
+            "network": table["arch"],
+            "base rate": table["lr"].map("{:g}".format),
+            "batch size": table["batch_size"].map("{:,}".format),
+            "epochs of warmup": table["warmup_epochs"].map("{:g}".format),
+            "test accuracy": [f"{value:.1%} ({low:.1%} to {high:.1%})" for value, low, high in bounds],
+            "seeds": table["n"],
+        }
+    ).reset_index(drop=True)
+
+
+def lengths(table: pd.DataFrame) -> pd.DataFrame:
+    """Return `best_warmups` as a table for readers, beside what linear-epoch warmup has from the smallest batch."""
+    first = table.groupby(["arch", "lr"])[["batch_size", "best"]].transform("first")
+    linear = first["best"] * table["batch_size"] / first["batch_size"]
+    bounds = table[["best", "low", "high"]].to_numpy()
+    return pd.DataFrame(
+        {
+            "network": table["arch"],
+            "base rate": table["lr"].map("{:g}".format),
+            "batch size": table["batch_size"].map("{:,}".format),
+            "best warmup (epochs)": [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in bounds],
+            "in proportion to the batch": linear.map("{:.1f}".format),
+            "seeds": table["n"],
+        }
+    )

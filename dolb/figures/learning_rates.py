@@ -1,0 +1,140 @@
+"""Figures of warmup and rate scaling: accuracy by warmup, by epoch and by rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, accuracy_tooltip, by_depth, picked, titled
+
+
+def accuracy_by_warmup(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel:
+    """Draw accuracy by epochs of warmup, a line per batch size; network and base rate are chosen below.
+
+    ``cells`` has arch, lr, batch_size, warmup_epochs, accuracy, low, high, n, diverged; ``reported`` batch_size and
+    warmup_epochs, the best by the document, which stand as diamonds at the top.
+    """
+    sizes = sorted(set(cells["batch_size"]))
+    picks = alt.selection_point(fields=["batch_size"], bind="legend")
+    same = {
+        "x": alt.X("warmup_epochs:O", title="epochs of warmup").axis(labelAngle=0, format="~g"),
+        "color": alt.Color("batch_size:O", title="batch size (click)", legend=ABOVE).scale(
+            domain=sizes, range=[COLOURS[0], COLOURS[4], *COLOURS[1:4]][: len(sizes)]
+        ),
+        "opacity": picked(picks),
+    }
+    choices, base = _chosen(alt.Chart(cells), cells, ("arch", "lr"))
+    base = base.encode(**same, xOffset=alt.XOffset("batch_size:O").scale(paddingOuter=0.8))
+    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
+    tooltip = [*accuracy_tooltip(), alt.Tooltip("warmup_epochs:Q", title="epochs of warmup")]
+    layers = [
+        base.mark_rule(strokeWidth=1.5)
+        .encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q")
+        .add_params(picks, *choices),
+        base.mark_line(strokeWidth=1, strokeDash=[2, 3]).encode(y=y),
+        base.mark_point(filled=True, size=60, opacity=1).encode(y=y, tooltip=tooltip),
+    ]
+    if len(reported):
+        best = alt.Chart(reported).mark_point(shape="diamond", size=120, strokeWidth=2)
+        about = [alt.Tooltip("what:N", title="reported"), alt.Tooltip("warmup_epochs:Q", title="best warmup, epochs")]
+        layers.append(best.encode(**same, y=alt.value(8), tooltip=about))
+    return alt.layer(*layers).properties(width="container", height=300, title=titled(title))
+
+
+def accuracy_by_epoch(curves: pd.DataFrame, title: str = "") -> Panel:
+    """Draw mean accuracy over epochs, a line per warmup; what is chosen below is shown, and a wheel or drag zooms.
+
+    ``curves`` has arch, lr, batch_size, warmup_epochs, epoch, test_accuracy.
+    """
+    lengths = sorted(set(curves["warmup_epochs"]))
+    picks = alt.selection_point(fields=["warmup_epochs"], bind="legend")
+    choices, base = _chosen(alt.Chart(curves), curves, ("arch", "lr", "batch_size"))
+    lines = base.mark_line(strokeWidth=1.8, clip=True).encode(
+        x=alt.X("epoch:Q", title="epoch"),
+        y=alt.Y("test_accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False),
+        color=alt.Color("warmup_epochs:O", title="epochs of warmup (click)", legend=ABOVE).scale(
+            domain=lengths, range=COLOURS[: len(lengths)]
+        ),
+        opacity=picked(picks),
+        tooltip=[
+            alt.Tooltip("warmup_epochs:Q", title="epochs of warmup"),
+            alt.Tooltip("epoch:Q"),
+            alt.Tooltip("test_accuracy:Q", title="test accuracy", format=".1%"),
+        ],
+    )
+    zoom = alt.selection_interval(bind="scales")
+    return alt.layer(lines.add_params(picks, zoom, *choices)).properties(
+        width="container", height=300, title=titled(title)
+    )
+
+
+def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: str = "") -> Panel:
+    """Draw a map of accuracy by batch size and peak rate, with the best rate of each batch size and its interval.
+
+    ``cells`` has arch, batch_size, lr, accuracy, low, high, n, diverged; ``best`` arch, batch_size, best, low, high.
+    The network is chosen below.
+    """
+    rates = sorted(set(cells["lr"]))
+    ratio = (rates[-1] / rates[0]) ** (0.5 / max(1, len(rates) - 1))
+    tiles = cells.assign(bottom=cells["lr"] / ratio, top=cells["lr"] * ratio)
+    x = alt.X("batch_size:O", title="batch size").axis(labelAngle=0, format=",")
+    domain = [rates[0] / ratio, rates[-1] * ratio]
+    y = alt.Y("bottom:Q", title="peak learning rate").scale(type="log", domain=domain, nice=False)
+    y = y.axis(values=rates, format="~g", grid=False, labelOverlap=False)
+    (choice,), base = _chosen(alt.Chart(tiles), tiles, ("arch",))
+    _, ridge = _chosen(alt.Chart(best), best, ("arch",))
+    colour = alt.Color("accuracy:Q", title="test accuracy").scale(scheme="viridis").legend(format=".0%", orient="right")
+    tile = base.mark_rect().encode(x=x, y=y, y2="top:Q", color=colour, tooltip=accuracy_tooltip()).add_params(choice)
+    line = ridge.mark_line(color="white", strokeWidth=2, point={"color": "white", "size": 50})
+    about = [
+        alt.Tooltip("best:Q", title="best rate", format=".3f"),
+        alt.Tooltip("low:Q", title="interval from", format=".3f"),
+        alt.Tooltip("high:Q", title="interval to", format=".3f"),
+    ]
+    bars = ridge.mark_rule(color="white", strokeWidth=1.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q")
+    return alt.layer(tile, bars, line.encode(x=x, y=alt.Y("best:Q"), tooltip=about)).properties(
+        width="container", height=340, title=titled(title)
+    )
+
+
+def accuracy_by_rule(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw by batch size how many points each rule of scaling loses against the best rate; choose the network below.
+
+    ``table`` has arch, batch_size, rule, lr, accuracy, lost.
+    """
+    (choice,), base = _chosen(alt.Chart(table.dropna(subset="lost")), table, ("arch",))
+    rules = list(dict.fromkeys(table["rule"]))
+    drawn = base.mark_line(strokeWidth=2, point={"filled": True, "size": 60}).encode(
+        x=alt.X("batch_size:O", title="batch size").axis(labelAngle=0, format=","),
+        y=alt.Y("lost:Q", title="points below the best rate"),
+        color=alt.Color("rule:N", title="rate grows", sort=rules, legend=ABOVE).scale(
+            domain=rules, range=[COLOURS[6], COLOURS[0], COLOURS[4]][: len(rules)]
+        ),
+        tooltip=[
+            alt.Tooltip("rule:N"),
+            alt.Tooltip("batch_size:Q", title="batch size", format=","),
+            alt.Tooltip("lr:Q", title="learning rate", format=".3f"),
+            alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
+            alt.Tooltip("lost:Q", title="points below the best", format=".2f"),
+        ],
+    )
+    zero = alt.Chart(pd.DataFrame({"lost": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="lost:Q")
+    return alt.layer(zero, drawn.add_params(choice)).properties(width="container", height=260, title=titled(title))
+
+
+_NAMES = {"arch": "network ", "lr": "base rate ", "batch_size": "batch size "}
+
+
+def _chosen(chart: alt.Chart, table: pd.DataFrame, fields: Sequence[str]) -> tuple[list[alt.Parameter], alt.Chart]:
+    """Return a choice under the chart for each field, its last value first, and the chart of the rows of the choice."""
+    choices = []
+    for field in fields:
+        options = (
+            by_depth(table[field]) if field == "arch" else sorted({value.item() for value in table[field].unique()})
+        )
+        bind = alt.binding_radio(name=_NAMES[field], options=options) if len(options) > 1 else alt.Undefined
+        choices.append(alt.param(name=f"chosen_{field}", value=options[-1], bind=bind))
+        chart = chart.transform_filter(f"datum.{field} == chosen_{field}")
+    return choices, chart
