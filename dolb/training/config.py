@@ -12,7 +12,9 @@ from dolb.training import schedule
 
 AUGMENTS = ("default", "none", "crop", "crop-flip")
 PRECISIONS = ("fp32", "bf16")
-OPTIMIZERS = ("sgd",)
+# Update rules, each with the fields that it alone reads.
+OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}
+DECAYED = ("all", "filters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,11 @@ class RunConfig(Keyed):
     augment: str = "default"
     precision: str = "fp32"
     seed: int = 0
+    weight_decay_on: str = (
+        "all"  # or filters: norms and biases go without it, and LARS and LAMB do not adapt their rate
+    )
+    trust: float = 0.001  # LARS: part of a tensor's length that it moves by at a rate of 1
+    max_gradient_norm: float = 1.0  # LAMB: a longer gradient, over all weights, is shortened to this; 0: none is
 
     def __post_init__(self) -> None:
         """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
@@ -47,17 +54,37 @@ class RunConfig(Keyed):
                 raise ValueError(f"{field.name} must be a finite number, got {getattr(self, field.name)}")
         models.require(self.arch)
         schedule.parse_decay(self.decay)
-        self.refuse_unknown(lr_scaling=schedule.SCALINGS, augment=AUGMENTS, precision=PRECISIONS, optimizer=OPTIMIZERS)
+        self.refuse_unknown(
+            lr_scaling=schedule.SCALINGS, augment=AUGMENTS, precision=PRECISIONS, optimizer=tuple(OPTIMIZERS),
+            weight_decay_on=DECAYED,
+        )  # fmt: skip
         self.refuse_below(1, "batch_size", "base_batch_size", "epochs", "bn_workers")
-        self.refuse_below(0, "warmup_epochs", "momentum", "weight_decay", "label_smoothing", "seed")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be positive, got {self.lr}")
+        self.refuse_below(
+            0, "warmup_epochs", "momentum", "weight_decay", "label_smoothing", "seed", "max_gradient_norm"
+        )
+        self._refuse_options()
+        for name in ("lr", "trust"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.label_smoothing > 1:
             raise ValueError(f"label_smoothing must not exceed 1, got {self.label_smoothing}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs ({self.warmup_epochs:g}) must not exceed epochs ({self.epochs})")
         if self.bn_workers > self.batch_size:
             raise ValueError(f"bn_workers ({self.bn_workers}) must not exceed batch_size ({self.batch_size})")
+
+    def _refuse_options(self) -> None:
+        """Refuse an option that the optimizer does not read, or a momentum that it cannot have."""
+        own = OPTIMIZERS[self.optimizer]
+        others = {name for names in OPTIMIZERS.values() for name in names}.difference(own)
+        for field in fields(self):
+            if field.name in others and getattr(self, field.name) != field.default:
+                accepted = ", ".join(("momentum", "weight_decay", "weight_decay_on", *own))
+                raise ValueError(f"{field.name} is no option of optimizer {self.optimizer!r}; accepted: {accepted}")
+        if self.optimizer == "nesterov" and not self.momentum > 0:
+            raise ValueError(f"momentum of optimizer 'nesterov' must be positive, got {self.momentum}")
+        if self.optimizer == "lamb" and not self.momentum < 1:
+            raise ValueError(f"momentum of optimizer 'lamb' must be below 1, got {self.momentum}")
 
     @property
     def subsets(self) -> tuple[str, ...]:

@@ -1,19 +1,120 @@
-"""Update rules by name, with a learning rate that lives in a tensor so that a captured graph can change it."""
+"""Update rules by name, with a learning rate that lives in a tensor so that a captured graph can change it.
+
+LARS (You et al., 2017) and LAMB (You et al., 2020) give each tensor a rate of its own, by its length and that of its
+gradient or step. Where the papers leave a choice, it is that of the timm library, to which tests hold them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 from dolb.training.config import OPTIMIZERS, RunConfig
 
+SECOND_MOMENTUM = 0.999  # LAMB: of the squared gradients
+LARS_EPS, LAMB_EPS = 1e-8, 1e-6
+Tensors = list[torch.Tensor]
+
 
 def build(config: RunConfig, parameters: Iterable[nn.Parameter], rate: torch.Tensor) -> torch.optim.Optimizer:
     """Build the run's optimizer; it reads its learning rate from ``rate`` at every step."""
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=rate, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
-        )
+    parameters = list(parameters)
+    groups: list[dict[str, Any]] = [{"params": parameters}]
+    if config.weight_decay_on == "filters":
+        groups = [{"params": [p for p in parameters if p.ndim > 1]}]
+        groups.append({"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0})
+    same: dict[str, Any] = {"lr": rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
+    if config.optimizer in ("sgd", "nesterov"):
+        return torch.optim.SGD(groups, **same, nesterov=config.optimizer == "nesterov", fused=True)
+    groups = [group | {"adapted": number == 0} for number, group in enumerate(groups)]
+    if config.optimizer == "lars":
+        return Lars(groups, **same, trust=config.trust)
+    if config.optimizer == "lamb":
+        return Lamb(groups, **same, max_gradient_norm=config.max_gradient_norm)
     raise ValueError(f"optimizer {config.optimizer!r} is not known; accepted: {', '.join(OPTIMIZERS)}")
+
+
+class _Layerwise(torch.optim.Optimizer):
+    """What LARS and LAMB share: groups whose tensors are adapted or not, and a step without a word to the host."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], **defaults: Any):
+        super().__init__(groups, {"adapted": True, **defaults})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update every tensor that has a gradient."""
+        if closure is not None:
+            raise ValueError("a closure is not called here: compute the gradients before the step")
+        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
+        slopes = self._shortened([[p.grad for p in weights] for _, weights in groups])
+        for (group, weights), own in zip(groups, slopes, strict=True):
+            if weights:
+                moved = torch._foreach_mul(self._moves(group, weights, own), -group["lr"])
+                torch._foreach_add_(weights, moved)
+
+    def _shortened(self, slopes: list[Tensors]) -> list[Tensors]:
+        return slopes
+
+    def _moves(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> Tensors:
+        """Return what is taken from each tensor at a rate of 1."""
+        raise NotImplementedError
+
+    def _kept(self, name: str, weights: Tensors) -> Tensors:
+        """Return a state of each tensor, zero at first."""
+        for weight in weights:
+            if name not in self.state[weight]:
+                self.state[weight][name] = torch.zeros_like(weight)
+        return [self.state[weight][name] for weight in weights]
+
+
+def _ratios(weights: Tensors, others: Tensors, ratio: Callable[[Any, Any], torch.Tensor]) -> Tensors:
+    """Return a function of two lengths for each tensor, and 1 where one of them is zero."""
+    lengths = zip(torch._foreach_norm(weights), torch._foreach_norm(others), strict=True)
+    return [torch.where((own > 0) & (other > 0), ratio(own, other), 1.0) for own, other in lengths]
+
+
+class Lars(_Layerwise):
+    """SGD in which a tensor's gradient is scaled to a part of the tensor's own length, before the momentum."""
+
+    def _moves(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> Tensors:
+        decay, trust = group["weight_decay"], group["trust"]
+        scaled = torch._foreach_add(slopes, weights, alpha=decay)
+        if group["adapted"]:
+            ratios = _ratios(weights, slopes, lambda own, slope: trust * own / (slope + decay * own + LARS_EPS))
+            scaled = torch._foreach_mul(scaled, ratios)
+        velocities = self._kept("velocity", weights)
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, scaled)
+        return velocities
+
+
+class Lamb(_Layerwise):
+    """Adam whose step, with the weight decay in it, is scaled to the length of the tensor."""
+
+    def _shortened(self, slopes: list[Tensors]) -> list[Tensors]:
+        longest = self.defaults["max_gradient_norm"]
+        if not longest:
+            return slopes
+        length = torch.stack(torch._foreach_norm([slope for own in slopes for slope in own])).norm()
+        return [list(torch._foreach_div(own, (length / longest).clamp(min=1.0))) if own else own for own in slopes]
+
+    def _moves(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> Tensors:
+        betas = group["momentum"], SECOND_MOMENTUM
+        zero = torch.zeros((), dtype=torch.float64, device=weights[0].device)  # 1 - 0.999 has four digits in float32
+        count = self.state[weights[0]].setdefault("updates", zero)
+        count.add_(1)
+        first, second = (self._kept(name, weights) for name in ("first", "second"))
+        torch._foreach_lerp_(first, slopes, 1 - betas[0])
+        torch._foreach_mul_(second, betas[1])
+        torch._foreach_addcmul_(second, slopes, slopes, 1 - betas[1])
+        rise, spread = ((1 - beta**count).to(weights[0].dtype) for beta in betas)
+        bottoms = torch._foreach_div(torch._foreach_sqrt(second), spread.sqrt())
+        torch._foreach_add_(bottoms, LAMB_EPS)
+        steps = torch._foreach_div(torch._foreach_div(first, rise), bottoms)
+        torch._foreach_add_(steps, weights, alpha=group["weight_decay"])
+        if group["adapted"]:
+            steps = torch._foreach_mul(steps, _ratios(weights, list(steps), lambda own, step: own / step))
+        return list(steps)

@@ -13,7 +13,8 @@ from dolb.training.config import RunConfig
 
 DEVICE_SHARE = 0.9  # of a GPU's memory, whoever uses it: what planning does not see must not end a sweep
 
-Shape = tuple[str, int, int, str]  # what a run's memory depends on: network, batch size, bn_workers, precision
+# What a run's memory depends on: network, batch size, bn_workers, precision, optimizer.
+Shape = tuple[str, int, int, str, str]
 
 # How many runs at once give the most images a second together, from a batch size on. Measured with ResNet-18 (fused
 # step, CIFAR-10, one H200): 16 at a batch of 64, 8 at 256, 4 at 1024, 2 from 8192 on, where more gain nothing. Sizes in
@@ -40,7 +41,7 @@ def part(config: RunConfig, active: Iterable[RunConfig], at_once: int | None = N
 
 def shape(config: RunConfig) -> Shape:
     """Return what a run's memory depends on."""
-    return config.arch, config.batch_size, config.bn_workers, config.precision
+    return config.arch, config.batch_size, config.bn_workers, config.precision, config.optimizer
 
 
 def in_packs(configs: Iterable[RunConfig]) -> list[RunConfig]:
@@ -62,15 +63,16 @@ def in_packs(configs: Iterable[RunConfig]) -> list[RunConfig]:
 def predicted_need(config: RunConfig, measured: Mapping[Shape, float]) -> float | None:
     """Return the bytes of device memory that a run will take, or None where nothing like it has been measured.
 
-    A run of the same shape takes the same. Else those of the same network bound it: memory is a fixed part and one in
-    proportion to the batch, so it takes no more than a larger batch does, or a smaller one times the batches' ratio.
+    A run of the same shape takes the same. Else those of the same network and optimizer bound it: memory is a fixed
+    part and one in proportion to the batch, so it takes no more than a larger batch does, or a smaller one times the
+    batches' ratio.
     """
     if (known := measured.get(shape(config))) is not None:
         return known
     bounds = [
         need * max(1.0, config.batch_size / size)
-        for (arch, size, _, precision), need in measured.items()
-        if (arch, precision) == (config.arch, config.precision)
+        for (arch, size, _, *same), need in measured.items()
+        if (arch, *same) == (config.arch, config.precision, config.optimizer)
     ]
     return min(bounds, default=None)
 

@@ -333,6 +333,8 @@ class Run:
 def _program(step: str, network: torch.nn.Module, config: RunConfig) -> EagerNetwork | FusedNetwork:
     if step != "fused":
         return EagerNetwork(network, config)
+    if (config.optimizer, config.weight_decay_on) != ("sgd", "all"):
+        raise ValueError(f"the fused step has no optimizer {config.optimizer!r} on {config.weight_decay_on}; use graph")
     from dolb.kernels.fused import FusedNetwork  # needs Triton, which a machine without a GPU may lack
 
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# LEGW (You et al., 2019) is no schedule of its own: sqrt scaling, and warmup_epochs in proportion to the batch size.
 SCALINGS = ("none", "linear", "sqrt")
 DECAYS = ("constant", "step", "cosine", "polynomial")
 

@@ -160,6 +160,15 @@ def test_runs_from_before_a_value_was_recorded_merge_with_later_ones(tmp_path, n
     np.testing.assert_array_equal(results.load(path)[name], [np.nan, value])
 
 
+def test_runs_from_before_an_option_have_the_value_they_were_made_with():
+    options = {"weight_decay_on": "all", "trust": 0.001, "max_gradient_norm": 1.0}
+    old = results.validate(finished(seed=1).drop_vars(list(options)))
+    merged = results.merge([old, finished(seed=2, optimizer="lars", trust=0.02, weight_decay_on="filters")])
+    assert {name: merged[name].values[0] for name in options} == options
+    configs = [RunConfig.from_dict({name: merged[name].values[k] for name in RunConfig().as_dict()}) for k in range(2)]
+    assert [config.key for config in configs] == merged["key"].values.tolist()
+
+
 def test_of_two_runs_with_one_key_the_later_wins():
     first, second, other = finished((0.1, 0.2)), finished((0.8, 0.9)), finished((0.3, 0.4), seed=1)
     assert first["key"].item() == second["key"].item() != other["key"].item()

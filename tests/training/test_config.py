@@ -32,14 +32,17 @@ OTHER = {
     "experiment": "warmup", "data": "cifar10", "subset": "filtered", "arch": "smallnet-8", "batch_size": 65, "lr": 0.2,
     "lr_scaling": "sqrt", "base_batch_size": 128, "warmup_epochs": 1.0, "decay": "cosine", "momentum": 0.5,
     "weight_decay": 0.1, "label_smoothing": 0.1, "epochs": 11, "bn_workers": 2, "augment": "none", "precision": "bf16",
-    "seed": 1,
+    "seed": 1, "optimizer": "nesterov", "weight_decay_on": "filters", "trust": 0.01, "max_gradient_norm": 0.0,
 }  # fmt: skip
+NEEDS = {"trust": {"optimizer": "lars"}, "max_gradient_norm": {"optimizer": "lamb"}}
 
 
 def test_every_field_counts():
-    assert set(OTHER) == {field.name for field in fields(RunConfig)} - {"optimizer"}  # of which there is one so far
-    keys = {RunConfig(**{name: value}).key for name, value in OTHER.items()} | {RunConfig().key}
-    assert len(keys) == len(OTHER) + 1
+    assert set(OTHER) == {field.name for field in fields(RunConfig)}
+    for name, value in OTHER.items():
+        needs = NEEDS.get(name, {})
+        assert RunConfig(**needs, **{name: value}).key != RunConfig(**needs).key
+    assert len({RunConfig(**NEEDS.get(name, {}), **{name: value}).key for name, value in OTHER.items()}) == len(OTHER)
 
 
 def test_a_whole_number_is_taken_for_a_float_with_the_same_key():
@@ -64,6 +67,17 @@ def test_a_config_comes_back_from_its_dictionary_and_ignores_other_names():
         ({"lr_scaling": "cubic"}, "lr_scaling 'cubic' is not known; accepted: none, linear, sqrt"),
         ({"augment": "cutout"}, "augment 'cutout' is not known; accepted: default, none, crop, crop-flip"),
         ({"decay": "step"}, "decay 'step' is not known; accepted: constant, cosine, step:E1"),
+        ({"optimizer": "adam"}, "optimizer 'adam' is not known; accepted: sgd, nesterov, lars, lamb"),
+        ({"weight_decay_on": "norms"}, "weight_decay_on 'norms' is not known; accepted: all, filters"),
+        ({"trust": 0.1}, "trust is no option of optimizer 'sgd'; accepted: momentum, weight_decay, weight_decay_on$"),
+        (
+            {"optimizer": "lamb", "trust": 0.1},
+            "trust is no option of .*weight_decay_on, max_gradient_norm",
+        ),
+        ({"optimizer": "lars", "trust": 0.0}, "trust must be positive, got 0.0"),
+        ({"optimizer": "lamb", "max_gradient_norm": -1.0}, "max_gradient_norm must not be negative, got -1.0"),
+        ({"optimizer": "lamb", "momentum": 1.0}, "momentum of optimizer 'lamb' must be below 1, got 1.0"),
+        ({"optimizer": "nesterov", "momentum": 0.0}, "momentum of optimizer 'nesterov' must be positive, got 0.0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"warmup_epochs": -1.0}, "warmup_epochs must not be negative, got -1.0"),
         ({"label_smoothing": 1.1}, "label_smoothing must not exceed 1, got 1.1"),

@@ -15,7 +15,7 @@ from dolb.data import ImageData
 from dolb.training import engine, schedule
 from dolb.training.config import RunConfig
 from dolb.training.device import DeviceError
-from dolb.training.run import dealt
+from dolb.training.run import PausedRuns, dealt
 
 SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
 
@@ -132,6 +132,58 @@ def test_a_result_follows_the_schema_and_says_what_was_run(digits):
     weights = 4 * ds["parameters"].item()  # bytes, in fp32
     assert ds["peak_host_memory_bytes"].item() == ds["peak_memory_bytes"].item() > weights + digits.train_images.nbytes
     assert 400 / ds["seconds"].item() <= ds["images_per_second"].item()
+
+
+@pytest.mark.parametrize(
+    ("changes", "recorded"),
+    [
+        ({"warmup_epochs": 0.0}, [0.1, 0.1, 0.1, 0.1]),
+        ({"warmup_epochs": 4.0, "decay": "cosine"}, [0.025, 0.05, 0.075, 0.1]),
+        ({"decay": "step:0"}, [0.01, 0.01, 0.01, 0.01]),
+        ({"decay": "step:0,2", "warmup_epochs": 2.0}, [0.005, 0.01, 0.001, 0.001]),
+        ({"decay": "polynomial"}, [0.1, 0.075, 0.05, 0.025]),
+    ],
+    ids=str,
+)
+def test_a_run_of_one_update_an_epoch_records_the_rate_of_every_update(digits, changes, recorded):
+    ds = engine.train(config(batch_size=200, lr=0.1, epochs=4, **changes), digits)
+    np.testing.assert_allclose(ds["learning_rate"].values[0], recorded, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "last"),
+    [({}, 0.1), ({"warmup_epochs": 2.0}, 0.1), ({"decay": "step:0"}, 0.01), ({"decay": "polynomial"}, 0.1 / 8)],
+    ids=str,
+)
+def test_a_run_of_several_updates_records_the_rate_of_the_last(digits, changes, last):
+    ds = engine.train(config(lr=0.1, **changes), digits)  # two epochs of four updates
+    np.testing.assert_allclose(ds["learning_rate"].values[0, -1], last, rtol=1e-6)
+
+
+# Optimizers
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "nesterov"},
+        {"weight_decay": 0.1, "weight_decay_on": "filters"},
+        {"optimizer": "lars", "lr": 5.0, "weight_decay": 1e-3},
+        {"optimizer": "lamb", "lr": 0.02, "weight_decay": 1e-2},
+    ],
+    ids=str,
+)
+def test_every_optimizer_learns_and_one_that_was_stopped_ends_with_the_same_bits(digits, changes, tmp_path):
+    run = config(epochs=3, **changes)
+    whole = engine.train(run, digits)
+    losses = whole["train_loss"].values[0]
+    assert losses[-1] < losses[0]
+    assert not same_bits(whole, engine.train(config(epochs=3), digits))
+    cpu, turns = torch.device("cpu"), iter(range(7))
+    stopped = engine.train_many([run], digits, cpu, paused=PausedRuns(tmp_path), stop=lambda: next(turns, None) is None)
+    assert [ds for _, ds in stopped] == [None]
+    (_, resumed), *_ = engine.train_many([run], digits, cpu, paused=PausedRuns(tmp_path))
+    assert same_bits(whole, resumed)
 
 
 def test_a_run_that_diverges_is_a_result_with_nothing_after(digits, tmp_path):

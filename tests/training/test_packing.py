@@ -70,8 +70,8 @@ def test_a_prediction_from_other_batch_sizes_is_never_too_low(size):
     assert need >= memory(size)
 
 
-@pytest.mark.parametrize("change", [{"arch": "resnet34"}, {"precision": "fp32"}])
-def test_other_networks_and_precisions_predict_nothing(change):
+@pytest.mark.parametrize("change", [{"arch": "resnet34"}, {"precision": "fp32"}, {"optimizer": "lamb"}])
+def test_other_networks_precisions_and_optimizers_predict_nothing(change):
     measured = {packing.shape(config()): 5.0}
     assert packing.predicted_need(config(**change), measured) is None
 
