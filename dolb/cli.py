@@ -242,8 +242,8 @@ def _train(
     """Make maps and masks, or train runs after making the masks that they need."""
     from dolb import maps  # late, so that other commands do not wait for torch
     from dolb.filtering.config import FilterConfig
-    from dolb.training import landscape
-    from dolb.training.config import LandscapeConfig
+    from dolb.training import first_updates, landscape
+    from dolb.training.config import LandscapeConfig, StartConfig
     from dolb.training.sweep import sweep as train_all
 
     begun = time.monotonic()
@@ -263,6 +263,9 @@ def _train(
         if isinstance(configs[0], LandscapeConfig):
             return landscape.measure_all(configs, subsets=subsets, time_limit=left(), **how, **work)
         configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
+    if isinstance(configs[0], StartConfig):
+        how = {name: value for name, value in how.items() if name == "at_once"}
+        return first_updates.record_all(configs, subsets=subsets, time_limit=left(), **how, **work)
     return train_all(configs, subsets=subsets, time_limit=left(), **how, **work)
 
 

@@ -175,6 +175,7 @@ def schema() -> str:
         "scaling": "data-parallel training",
         "filter": "maps and masks",
         "landscape": "loss landscapes",
+        "start": "first updates",
         "layer": "layer times",
     }
     groups: dict[tuple[tuple[str, ...], str], list[str]] = {}

@@ -65,9 +65,9 @@ def provenance_of(ds: xr.Dataset) -> dict[str, str]:
         "dolb": "dolb_version",
         "commit": "commit",
     }
-    if {"epoch", "example"} & set(ds.dims) or "library" in ds:
+    if {"epoch", "update", "example"} & set(ds.dims) or "library" in ds:
         names |= {"networks": "arch", "data": "data", "data fingerprint": "data_fingerprint", "seeds": "seed"}
-    if "epoch" in ds.dims:
+    if {"epoch", "update"} & set(ds.dims):
         names |= {"engine": "engine", "precision": "precision"}
     if "map_seed" in ds:
         names["seeds of t-SNE"] = "map_seed"

@@ -24,7 +24,7 @@ class Variable:
     kind: str  # "text", "int", "float" or "bool"
     meaning: str
     unit: str = ""
-    role: str = "measured"  # "config", "measured", "provenance", "benchmark", "scaling", "filter", "landscape", "layer"
+    role: str = "measured"  # as "config", "provenance" and those of other kinds of results
     optional: bool = False
     later: float | str | None = None
     by_run: bool = False

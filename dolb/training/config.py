@@ -1,4 +1,4 @@
-"""What one training run is, and one whose loss landscape is measured: a frozen record whose key names its result."""
+"""What one training run is, and one of which more is measured: a frozen record whose key names its result."""
 
 from __future__ import annotations
 
@@ -140,6 +140,20 @@ class LandscapeConfig(RunConfig):
     def subsets(self) -> tuple[str, ...]:
         """The names of the sets of examples that training and measuring need."""
         return (self.subset, *self.judged)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartConfig(RunConfig):
+    """The first epochs of a training run, by the rates of the whole of it, with every update recorded."""
+
+    recorded_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be recorded."""
+        super().__post_init__()
+        self.refuse_below(1, "recorded_epochs")
+        if self.recorded_epochs > self.epochs:
+            raise ValueError(f"recorded_epochs ({self.recorded_epochs}) must not exceed epochs ({self.epochs})")
 
 
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float}

@@ -13,7 +13,7 @@ from made_runs import made_run
 
 from dolb import results
 from dolb.results import RunStore, SchemaError, StoreError
-from dolb.training.config import LandscapeConfig, RunConfig
+from dolb.training.config import LandscapeConfig, RunConfig, StartConfig
 
 
 def finished(accuracy=(0.25, 0.5, 0.75), fingerprint="sha256:one", **changes) -> xr.Dataset:
@@ -76,7 +76,7 @@ def test_a_run_without_any_accuracy_is_refused():
 
 def test_every_config_field_is_a_name_of_the_schema():
     assert set(RunConfig().as_dict()) <= {n for n, variable in results.SCHEMA.items() if variable.role == "config"}
-    assert set(LandscapeConfig().as_dict()) <= set(results.SCHEMA)
+    assert set(LandscapeConfig().as_dict()) | set(StartConfig().as_dict()) <= set(results.SCHEMA)
 
 
 def test_a_run_needs_no_landscape_and_a_landscape_needs_all_of_it():
