@@ -45,7 +45,7 @@ def exponents(ds: xr.Dataset) -> dict[str, Estimate]:
         sizes = {size: own for size, own in network.groupby("batch_size", sort=True) if len(own) > 2}
         if len(sizes) < 3:
             continue
-        logs = np.log([float(size) for size in sizes])
+        logs = np.log(np.array(list(sizes), dtype=float))
 
         def slope(means: np.ndarray, sizes: dict = sizes, logs: np.ndarray = logs) -> float:
             best = [_top(own["lr"].to_numpy(), means[own.index])[0] for own in sizes.values()]

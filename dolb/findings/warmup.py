@@ -60,7 +60,8 @@ def picked(table: pd.DataFrame, pick: str) -> pd.Series:
     """Return each seed's accuracy at the length that is best, or worst, by the mean over the other seeds."""
     others = (table.sum() - table) / (len(table) - 1)
     lengths = others.idxmax(axis=1) if pick == "best" else others.idxmin(axis=1)
-    return pd.Series([table.loc[seed, length] for seed, length in lengths.items()], index=table.index)
+    columns = table.columns.get_indexer(lengths)
+    return pd.Series(table.to_numpy()[np.arange(len(table)), columns], index=table.index)
 
 
 def best_warmups(frame: pd.DataFrame) -> pd.DataFrame:
@@ -86,14 +87,14 @@ def exponent(frame: pd.DataFrame) -> Estimate | None:
     shared = sorted(set.intersection(*(set(table.index) for table in whole.values()))) if len(whole) > 1 else []
     if len(shared) < 2:
         return None
-    sizes = np.log([float(size) for size in whole])
+    sizes = np.log(np.array(list(whole), dtype=float))
     aligned = [table.loc[shared] for table in whole.values()]
 
-    def slope(chosen: Sequence[int] | np.ndarray) -> float:
+    def slope(chosen: np.ndarray) -> float:
         return float(np.polyfit(sizes, np.log([_peak(table.iloc[chosen]) for table in aligned]), 1)[0])
 
     draws = np.array([slope(chosen) for chosen in _draws(len(shared))])
-    return Estimate(slope(range(len(shared))), *intervals.quantiles(draws), len(shared))
+    return Estimate(slope(np.arange(len(shared))), *intervals.quantiles(draws), len(shared))
 
 
 def _complete(group: pd.DataFrame) -> pd.DataFrame | None:

@@ -26,7 +26,7 @@ from dolb.recipes.filtered import (
     tuning,
 )
 from dolb.recipes.landscape import loss_landscape
-from dolb.recipes.learning_rates import lr_scaling, warmup
+from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.study import FORMER_RATE, data_of, rate, tuned
 from dolb.training.config import RunConfig
@@ -67,6 +67,7 @@ __all__ = [
     "tuned",
     "tuning",
     "warmup",
+    "warmup_start",
 ]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
@@ -86,6 +87,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "loss-landscape": loss_landscape,
     "fidelity": fidelity,
     "warmup": warmup,
+    "warmup-start": warmup_start,
     "lr-scaling": lr_scaling,
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dolb.recipes.batch_sizes import asked
-from dolb.training.config import RunConfig
+from dolb.training.config import RunConfig, StartConfig
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class _Study:
     decisive_seeds: int
     seeds: int
     ladder_seeds: int
+    recorded_epochs: int  # of the first, update by update
     equal_batches: tuple[int, ...] = ()
     equal_workers: int = 1
 
@@ -47,13 +48,13 @@ _STUDIES = {
         compared=(300, 1200), share=30, epochs=90, milestones=(30, 60), warmups=(0, 1, 2, 5, 10, 20, 30),
         reported_warmups=(0, 5, 10, 20), usual_warmup=5, lrs=(0.0125, 0.00125), base=32,
         ladder=tuple(0.0125 * 2**step for step in range(-2, 8)), decisive_seeds=10, seeds=5, ladder_seeds=3,
-        equal_batches=(7680, 30720), equal_workers=240,
+        recorded_epochs=6, equal_batches=(7680, 30720), equal_workers=240,
     ),
     "demo": _Study(
         data="digits", precision="fp32", archs=("smallnet-4",), batch_sizes=(64, 128, 256), compared=(64, 256),
         share=64, epochs=6, milestones=(3, 5), warmups=(0, 1, 2, 4), reported_warmups=(0, 1, 2, 4), usual_warmup=1,
         lrs=(0.2, 0.05), base=64, ladder=tuple(0.05 * 4**step for step in range(4)), decisive_seeds=2, seeds=2,
-        ladder_seeds=2,
+        ladder_seeds=2, recorded_epochs=3,
     ),
 }  # fmt: skip
 WEIGHT_DECAY = 5e-5
@@ -116,6 +117,25 @@ def warmup(
         for cell in _chosen(cells, part)
         for seed in seeds or range(count(cell))
     ]
+
+
+def warmup_start(
+    scale: str,
+    *,
+    archs: Sequence[str] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    warmups: Sequence[float] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[StartConfig]:
+    """The first epochs of runs of ``warmup``, update by update: without warmup and with the usual one."""
+    study = _STUDIES[scale]
+    runs = warmup(
+        scale, part="warmups", archs=archs or study.archs[:1], batch_sizes=batch_sizes or study.compared[1:],
+        warmups=warmups or (0, study.usual_warmup), lrs=study.lrs[:1], seeds=seeds or (0, 1), epochs=epochs,
+    )  # fmt: skip
+    recorded = min(study.recorded_epochs, epochs or study.epochs)
+    return [StartConfig(**run.as_dict() | {"experiment": "warmup-start", "recorded_epochs": recorded}) for run in runs]
 
 
 def lr_scaling(
