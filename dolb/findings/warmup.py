@@ -60,7 +60,7 @@ def picked(table: pd.DataFrame, pick: str) -> pd.Series:
     """Return each seed's accuracy at the length that is best, or worst, by the mean over the other seeds."""
     others = (table.sum() - table) / (len(table) - 1)
     lengths = others.idxmax(axis=1) if pick == "best" else others.idxmin(axis=1)
-    columns = table.columns.get_indexer(lengths)
+    columns = table.columns.get_indexer(pd.Index(lengths))
     return pd.Series(table.to_numpy()[np.arange(len(table)), columns], index=table.index)
 
 

@@ -1,0 +1,60 @@
+"""Figures of warmup and rate scaling show what was run, what was reported, and offer their choices."""
+
+from __future__ import annotations
+
+import pandas as pd
+import vl_convert
+
+from dolb import figures
+
+CELL = {"low": 0.7, "high": 0.9, "n": 3, "updates": 100, "diverged": 0, "late_drops": 0, "accuracy": 0.8}
+CELLS = pd.DataFrame(
+    [
+        {"arch": arch, "lr": lr, "batch_size": size, "warmup_epochs": length, **CELL}
+        for arch in ("resnet18", "resnet50")
+        for lr in (0.00125, 0.0125)
+        for size in (300, 1200)
+        for length in (0.0, 5.0)
+    ]
+)
+BEST = CELLS.groupby(["arch", "batch_size"], as_index=False).first().assign(best=0.005, low=0.003, high=0.008)
+
+
+def svg(chart):
+    return vl_convert.vegalite_to_svg(chart.to_dict())
+
+
+def options(chart, name):
+    return [one["bind"]["options"] for one in chart.to_dict()["params"] if one.get("name") == name and "bind" in one]
+
+
+def test_accuracy_by_warmup_shows_the_best_of_the_document_and_offers_network_and_rate():
+    said = pd.DataFrame({"batch_size": [300], "warmup_epochs": [5.0], "what": "Fig. 6"})
+    chart = figures.accuracy_by_warmup(CELLS, said)
+    assert "reported: Fig. 6" in svg(chart)
+    assert options(chart, "chosen_arch") == [["resnet18", "resnet50"]]
+    assert options(chart, "chosen_lr") == [[0.00125, 0.0125]]
+    one = CELLS[(CELLS["arch"] == "resnet50") & (CELLS["lr"] == 0.0125)]
+    assert not options(figures.accuracy_by_warmup(one, said[:0]), "chosen_arch")
+
+
+def test_accuracy_by_epoch_can_be_zoomed():
+    curves = CELLS.merge(pd.DataFrame({"epoch": [1, 2]}), how="cross").assign(test_accuracy=0.5)
+    chart = figures.accuracy_by_epoch(curves).to_dict()
+    assert any(one.get("bind") == "scales" for one in chart["params"])
+
+
+def test_the_map_of_rates_has_the_best_rates_of_the_chosen_network():
+    chart = figures.accuracy_by_rate_and_batch(CELLS[CELLS["warmup_epochs"] == 5], BEST)
+    assert options(chart, "chosen_arch") == [["resnet18", "resnet50"]]
+    assert "batch size: 1200; best: 0.005" in svg(chart)
+
+
+def test_losses_by_rule_leave_out_rates_beyond_the_ladder():
+    table = pd.DataFrame(
+        {"arch": "resnet18", "batch_size": [150, 300], "rule": "linear", "lr": [0.1, 9.0], "accuracy": [0.8, None],
+         "lost": [0.0, None]}
+    )  # fmt: skip
+    drawn = svg(figures.accuracy_by_rule(table))
+    assert "batch size: 150" in drawn
+    assert "batch size: 300" not in drawn
