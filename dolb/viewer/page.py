@@ -107,7 +107,7 @@ def show(
     library = ""
     if files is not None:
         Path(files).mkdir(parents=True, exist_ok=True)
-        (Path(files) / LIBRARY).write_text(_asset(LIBRARY), encoding="utf-8")
+        (Path(files) / LIBRARY).write_text(asset(LIBRARY), encoding="utf-8")
         library = f'<script src="{html.escape(where)}{LIBRARY}"></script>\n'
     text = _figure(data, words, library, agree=marked and bool((is_noise == ~points["keep"]).all()))
     return Viewer(text, "\n".join([words[0], *(f"  {name}: {share}" for name, share in words[1])]))
@@ -121,7 +121,7 @@ def write_page(folder: str | Path, ds: xr.Dataset, images: Thumbnails | None = N
     path = Path(folder) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     viewer = show(ds, images, *args, files=folder, url="", **more)
-    page = Template(_asset("page.html")).substitute(
+    page = Template(asset("page.html")).substitute(
         title=html.escape(more.get("title", "dolb view")), figure=viewer.html
     )
     path.write_text(page, encoding="utf-8")
@@ -147,7 +147,7 @@ def serve(folder: Path, port: int, say: Callable[[str], None], open_page: bool) 
 def pictures_in_tooltips(images: Thumbnails, files: str | Path | None = None) -> Viewer:
     """Return the script by which tooltips of the page's charts show the image that their field ``example`` names."""
     data = images.placed(files, f"{Path(files).name}/" if files is not None else "")
-    script = f"{_asset('pictures.js')}dolbPictures.inTooltips({_json(data)});"
+    script = f"{asset('pictures.js')}dolbPictures.inTooltips({script_json(data)});"
     return Viewer(
         f"<script>\n{script}\n</script>", f"Point at an image of the chart to see it: {len(images.examples):,}."
     )
@@ -253,15 +253,15 @@ def _words(
 
 
 def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], library: str, *, agree: bool) -> str:
-    text = _json(data)
+    text = script_json(data)
     number = hashlib.sha256(text.encode()).hexdigest()[:10]
     rules = [("eps", "DBSCAN at eps")] if data["eps"] else []
     if not agree:  # a mask that eps gives needs no entry of its own
         rules.append(("mask", f"the mask {data['mask']}"))
-    return Template(_asset("figure.html")).substitute(
+    return Template(asset("figure.html")).substitute(
         id=f"dolb-viewer-{number}",
         title=html.escape(data["title"]),
-        css=_asset("viewer.css"),
+        css=asset("viewer.css"),
         classes=_options([("-1", "all"), *((str(k), name) for k, name in enumerate(data["classes"]))], "-1"),
         rules=_options(rules, data["rule"]),
         last_step=max(0, len(data["eps"]) - 1),
@@ -273,11 +273,11 @@ def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], libr
             f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(share)}</td></tr>'
             for name, share in words[1]
         ),
-        review=_asset("review.html") if data["review"] else "",
+        review=asset("review.html") if data["review"] else "",
         data=text,
         library=library,
         script="".join(
-            _asset(name) for name in ("pictures.js", "maps.js", *(["review.js"] if data["review"] else []), "viewer.js")
+            asset(name) for name in ("pictures.js", "maps.js", *(["review.js"] if data["review"] else []), "viewer.js")
         ),
     )
 
@@ -295,7 +295,8 @@ def _one(ds: xr.Dataset, name: str) -> str:
     return values.pop() if len(values) == 1 else ""
 
 
-def _json(data: Any) -> str:
+def script_json(data: Any) -> str:
+    """Return data as JSON to stand in a script of a page."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag can end the script early
 
 
@@ -303,5 +304,6 @@ def _base64(array: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of one of the files that lie beside this one."""
     return files("dolb.viewer").joinpath(name).read_text(encoding="utf-8")
