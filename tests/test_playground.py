@@ -53,7 +53,16 @@ def test_the_script_gives_the_rates_that_the_schedule_gives(in_javascript):
     # Warmup: none, half of an epoch with an odd number of updates, some, as long as training. Decay: none, at the very
     # start, within warmup and within an epoch, to the end. One update an epoch, or several.
     names = ("lr_scaling", "warmup_epochs", "decay", "steps_per_epoch")
-    decays = ["constant", "step:0", "step:0,2.5", "step:1,2,4.01", "cosine", "polynomial", "polynomial:0.5", "polynomial:2"]
+    decays = [
+        "constant",
+        "step:0",
+        "step:0,2.5",
+        "step:1,2,4.01",
+        "cosine",
+        "polynomial",
+        "polynomial:0.5",
+        "polynomial:2",
+    ]
     grid = itertools.product(["none", "linear", "sqrt"], [0, 0.1, 0.5, 1.5, 2, 6], decays, [1, 3, 5, 42])
     cases = [
         dict(zip(names, one, strict=True)) | {"lr": 0.0125, "batch_size": 1200, "base_batch_size": 32, "epochs": 6}
@@ -74,7 +83,9 @@ def written(in_javascript, data, moved):
     """Return what the page writes after each of these moves of its controls."""
     names = ("batch_size", "lr", "lr_scaling", "base_batch_size", "warmup_epochs", "decay", "epochs")
     start = {name: data["start"][name] for name in names} | {"examples": data["examples"]}
-    return in_javascript("(one) => api.lines(one.data, one.chosen)", [{"data": data, "chosen": start | m} for m in moved])
+    return in_javascript(
+        "(one) => api.lines(one.data, one.chosen)", [{"data": data, "chosen": start | m} for m in moved]
+    )
 
 
 def test_the_command_runs_the_one_run_that_is_written_beside_it(in_javascript, data, tmp_path):

@@ -25,7 +25,7 @@ def rate_playground(runs: Sequence[Any], command: str, examples: int = 50_000) -
         Configs that ``command`` runs, alike in all but batch size and rate. The controls start at the first; the batch
         sizes and rates of all are on the sliders.
     command
-        A ``dolb sweep`` of an experiment under one scaling, base batch size and decay. Its options narrow it to one run.
+        A ``dolb sweep`` of an experiment under one scaling, base batch size and decay. Options narrow it to one run.
     examples
         Images of the training set of these runs.
     """
