@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from dolb import models, results
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
+from dolb.findings import engine as findings
 from dolb.profiling import steps
 from dolb.training import engine
 from dolb.training.config import RunConfig
@@ -63,7 +64,7 @@ def main() -> None:
             print(f"{arch}, batch {size}; load of the machine {os.getloadavg()[0]:.1f}", flush=True)
             timed = training_step(arch, size, tuple(asked.image_shape))
             measured.append(steps.time_programs(*timed, repeats=asked.repeats, steps=asked.steps))
-            print(_table(steps.compare(measured[-1], steps.STOCK)), flush=True)
+            print(_table(findings.compare(measured[-1], steps.STOCK)), flush=True)
     before = results.load(asked.output) if asked.output.exists() else None
     results.save(steps.replace(before, measured), asked.output)
     print(f"wrote {asked.output}")

@@ -38,6 +38,7 @@ from benchmarks.cpu_step import random_images
 from dolb import models, results
 from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.data import ImageData
+from dolb.findings import engine as findings
 from dolb.profiling import steps
 from dolb.training import engine
 from dolb.training.config import RunConfig
@@ -108,7 +109,7 @@ def main() -> None:
                 repeats=asked.repeats,
                 seconds=asked.seconds,
             )
-            cells = steps.compare(measured, next(iter(timed)))  # the eager loop, or one run where it is left out
+            cells = findings.compare(measured, next(iter(timed)))  # the eager loop, or one run where it is left out
             print(f"{arch}, batch {size}")
             print(cells[["program", "images_per_second", "ratio", "ratio_low", "ratio_high"]].to_string(), flush=True)
             kept = steps.replace(before, [measured], by_program=asked.plain or asked.engine)

@@ -28,25 +28,28 @@ def made_measurement(images_per_second=100.0, device="a machine", link=None, alo
         "images_per_second": images_per_second,
         "step_seconds": config.batch_size / images_per_second,
         "parameters": 1000,
-        "peak_memory_bytes": 1,
         **results.provenance(torch_version="2", device=device, engine="eager", data_fingerprint="sha256:made"),
     }
     values |= dict(zip(("achieved_mbit", "link_latency_seconds"), link or (), strict=False))
     if alone:
         before, after = alone
-        values |= {"alone_images_per_second": np.sqrt(before * after), "alone_drift": after / before}
+        values["alone_images_per_second"] = np.sqrt(before * after)
     row = xr.Dataset({name: ("run", np.array([value])) for name, value in values.items()})
     return row.set_coords([*config.as_dict(), "batch_size", "key"])
 
 
 def made_measurements(speed, ranks=(1, 2, 4), repeats=3, libraries=("ddp", "horovod"), **changes) -> list[xr.Dataset]:
-    """Make a row for every library, number of ranks and repetition, by a function of the three."""
-    return [
-        made_measurement(speed(library, count, repeat), library=library, ranks=count, repeat=repeat, **changes)
-        for repeat in range(repeats)
-        for library in libraries
-        for count in ranks
-    ]
+    """Make a row for every library, number of ranks and repetition, by a function of the three.
+
+    What one rank did without a library is what it did under it, unless ``alone`` is given.
+    """
+
+    def row(library, count, repeat):
+        one = speed(library, 1, repeat)
+        about = {"alone": (one, one), "library": library, "ranks": count, "repeat": repeat}
+        return made_measurement(speed(library, count, repeat), **about | changes)
+
+    return [row(library, count, repeat) for repeat in range(repeats) for library in libraries for count in ranks]
 
 
 def made_linked(speed, hosts=(2,), rates=(100.0, np.inf), repeats=2, alone=None, **changes) -> list[xr.Dataset]:
@@ -59,11 +62,12 @@ def made_linked(speed, hosts=(2,), rates=(100.0, np.inf), repeats=2, alone=None,
     rows = []
     for library, repeat in itertools.product(("ddp", "horovod"), range(repeats)):
         same = {"library": library, "repeat": repeat, **changes}
-        rows.append(made_measurement(speed(library, 1, np.inf, repeat), **same))
+        one = speed(library, 1, np.inf, repeat)
+        rows.append(made_measurement(one, alone=(one, one), **same))
         for count, rate in itertools.product(hosts, rates):
             link = (0.9 * rate if np.isfinite(rate) else 20_000.0, 25e-6)
             made = speed(library, count, rate, repeat)
-            one = alone(rate, repeat) if alone else None
+            one = alone(rate, repeat) if alone else (speed(library, 1, np.inf, repeat),) * 2
             rows.append(made_measurement(made, link=link, alone=one, ranks=count, hosts=count, link_mbit=rate, **same))
     return rows
 

@@ -14,6 +14,7 @@ import xarray as xr
 
 from benchmarks import cpu_step
 from dolb import results
+from dolb.findings import engine as findings
 from dolb.profiling import steps
 
 PROGRAMS = ["stock torch", "stock torch, channels_last", "dolb"]
@@ -94,7 +95,7 @@ def test_programs_with_other_losses_are_not_compared(wrong):
 def test_ratios_are_of_medians_and_their_interval_lies_within_the_repeats():
     slow, fast = [4.0, 5.0, 9.0, 4.0, 6.0], [1.0, 1.0, 2.0, 1.0, 1.0]
     ds = results.validate(benchmark_of({"slow": slow, "fast": fast}))
-    cells = steps.compare(ds, "slow").set_index("program")
+    cells = findings.compare(ds, "slow").set_index("program")
     assert cells.loc["fast", "ratio"] == 5.0 / 1.0
     assert cells.loc["fast", "images_per_second"] == ABOUT["batch_size"] / 1.0
     assert 4.0 <= cells.loc["fast", "ratio_low"] <= 5.0 <= cells.loc["fast", "ratio_high"] <= 6.0
@@ -110,7 +111,7 @@ def test_a_program_timed_later_is_added_to_its_cell_and_gets_no_ratio(work):
         both = results.validate(steps.replace(first, [second], by_program=True))
         assert both.sizes["run"] == 3 + 2 * 2
         assert steps.timed(both, *(MADE[name] for name in CELL)) == {"eager", *ours}
-        cells = steps.compare(both, "eager").set_index("program")
+        cells = findings.compare(both, "eager").set_index("program")
         assert cells["repeats"].to_dict() == {"eager": 3} | dict.fromkeys(ours, 2)
         assert cells.loc["eager", "ratio"] == 1
         assert cells.loc[list(ours), ["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
@@ -128,6 +129,7 @@ def benchmark_of(seconds):
         "dolb_version": "0",
         "commit": "0",
         "source": "measured",
+        "measured_at": "",
     }
     rows = [
         {"program": name, "repeat": repeat, "step_seconds": value, "images_per_second": about["batch_size"] / value}
@@ -140,7 +142,7 @@ def benchmark_of(seconds):
 
 def test_the_published_step_of_resnet18_at_batch_32_is_at_least_three_times_faster(repo_root):
     ds = results.load(repo_root / "results" / "benchmarks.nc")
-    cells = steps.compare(steps.select(ds, steps.ON_CPU, ["resnet18"], [32]), steps.STOCK)
+    cells = findings.compare(steps.select(ds, steps.ON_CPU, ["resnet18"], [32]), steps.STOCK)
     ours = cells[cells["program"] == "dolb"]
     assert len(ours)
     assert (ours["ratio_low"] >= 3).all()  # with the lower end of its 95% interval
@@ -160,7 +162,7 @@ def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_targ
     """The targets are the project's own, for as many runs at once as suit the device."""
     ds = results.load(repo_root / "results" / "benchmarks.nc")
     cell = steps.select(ds, steps.ON_GPU, [arch], [batch_size])
-    cells = steps.with_floors(steps.compare(cell, steps.EAGER), cell)
+    cells = findings.with_floors(findings.compare(cell, steps.EAGER), cell)
     ours = cells[cells["program"].str.startswith(steps.ENGINE)]
     fullest = ours[ours["runs_at_once"] == ours.groupby("device")["runs_at_once"].transform("max")]
     assert len(fullest)
@@ -170,7 +172,7 @@ def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_targ
 def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits(work):
     """Two programs that take 1 ms a step; one does four runs in that time, so its step takes a quarter."""
     ds = steps.time_bursts({"one": work, "four": work}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)
-    cells = steps.with_floors(steps.compare(ds, "one"), ds).set_index("program")
+    cells = findings.with_floors(findings.compare(ds, "one"), ds).set_index("program")
     assert cells.loc["four", "ratio"] == pytest.approx(4)
     # Arithmetic takes 2 us a step and memory 1 us: 100 images in the longer of the two.
     assert cells.loc["one", "limit"] == pytest.approx(100 / 2e-6)
@@ -192,7 +194,7 @@ def test_batches_that_were_ready_before_a_turn_do_not_flatter_a_program(work):
 
     bursts = {"other": other, "queued": queued}
     ds = steps.time_bursts(bursts, dict.fromkeys(bursts, 1), MADE, ready={"queued": 16}, repeats=3, seconds=0.02)
-    cells = steps.compare(ds, "other").set_index("program")
+    cells = findings.compare(ds, "other").set_index("program")
     assert cells.loc["queued", "ratio"] == pytest.approx(1)
     assert timed[-2] == 16
     assert timed[-1] >= steps.TIMES_READY * 16

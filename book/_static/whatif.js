@@ -88,7 +88,7 @@
     const unit = (alone * (1 - gpu.forward_share)) / sum(gpu.backward);
     const slow = slowestOf(ranks, settings.jitter, constants.euler);
     let now = alone * gpu.forward_share;
-    let ready = gpu.backward.slice().reverse().map((part) => (now += part * unit + policy.tensor_seconds) * slow);
+    let ready = gpu.backward.slice().reverse().map((part) => (now += part * unit) * slow);
     const compute = ready[ready.length - 1];
     if (settings.overlap === false) ready = ready.map(() => compute);
     const sizes = model.bytes.slice().reverse();

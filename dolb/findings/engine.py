@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -9,12 +10,59 @@ from dolb.findings.intervals import bootstrapped, quantiles
 from dolb.findings.runs import final_accuracy
 
 CELL = ["arch", "batch_size", "lr"]
+SAME = ["benchmark", "device", "arch", "batch_size"]  # of programs that are compared
+MEDIAN_DRAWS = 10_000
 PLAIN, FAST = "plain: float32, eager", "fast: bfloat16, fused"
 PATHS = {"eager": PLAIN, "fused": FAST}
 
 
+def compare(ds: xr.Dataset, baseline: str) -> pd.DataFrame:
+    """Return a row per program, network and batch size: images per second, and how many times faster than ``baseline``.
+
+    Both are of the median over repetitions, with bootstrap intervals over repetitions. Programs of one repetition are
+    resampled together: what slowed the machine meanwhile slowed both sides of the ratio. A program that did not take
+    turns with the baseline, in one process, has nan for a ratio.
+    """
+    names = [*SAME, "measured_at", "program", "repeat", "step_seconds"]
+    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    rows = []
+    for values, group in frame.groupby([*SAME, "measured_at"], sort=True):
+        seconds = group.pivot_table(index="repeat", columns="program", values="step_seconds")
+        picks = np.random.default_rng(0).integers(len(seconds), size=(MEDIAN_DRAWS, len(seconds)))
+        drawn = {name: np.median(times.to_numpy()[picks], axis=1) for name, times in seconds.items()}
+        median = seconds.median()
+        same = dict(zip(SAME, values[:-1], strict=True))
+        for name in group["program"].unique():
+            low, high = quantiles(same["batch_size"] / drawn[name])
+            found = {"ratio": np.nan, "ratio_low": np.nan, "ratio_high": np.nan}
+            if baseline in drawn:
+                ratio_low, ratio_high = quantiles(drawn[baseline] / drawn[name])
+                ratio = float(median[baseline] / median[name])
+                found = {"ratio": ratio, "ratio_low": ratio_low, "ratio_high": ratio_high}
+            speed = {"images_per_second": same["batch_size"] / median[name], "low": low, "high": high}
+            about = {"program": name, "milliseconds": 1e3 * median[name], "repeats": len(seconds)}
+            rows.append({**same, **about, **speed, **found})
+    return pd.DataFrame(rows)
+
+
+def with_floors(cells: pd.DataFrame, ds: xr.Dataset) -> pd.DataFrame:
+    """Add to the rows of `compare` the runs at once, and images per second that the device would allow at most.
+
+    ``arithmetic`` is what its fastest matrix product allows the counted operations, ``memory`` what its fastest copy
+    allows the counted bytes, ``limit`` the lower of the two, and ``of_limit`` the share of it that was reached.
+    """
+    names = [*SAME, "program", "runs_at_once", "step_flops", "step_bytes", "peak_flops", "peak_bandwidth"]
+    about = pd.DataFrame({name: ds[name].to_numpy() for name in names}).drop_duplicates([*SAME, "program"])
+    joined = cells.merge(about, on=[*SAME, "program"], how="left")
+    joined["arithmetic"] = joined["batch_size"] / (joined["step_flops"] / joined["peak_flops"])
+    joined["memory"] = joined["batch_size"] / (joined["step_bytes"] / joined["peak_bandwidth"])
+    joined["limit"] = joined[["arithmetic", "memory"]].min(axis=1)
+    joined["of_limit"] = joined["images_per_second"] / joined["limit"]
+    return joined
+
+
 def beside_the_engine(cells: pd.DataFrame, engine: str) -> pd.DataFrame:
-    """Return the rows of `steps.compare` that are the engine's, and of other programs those that took turns with it.
+    """Return the rows of `compare` that are the engine's, and of other programs those that took turns with it.
 
     ``engine`` is how the names of its programs begin. Left out are loops that were timed alone.
     """

@@ -1,10 +1,10 @@
-"""The time of a step: programs timed side by side, kept as results, compared with intervals."""
+"""The time of a step: programs timed side by side, and kept as results."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,6 @@ ON_CPU, STOCK = "training step on a CPU", "stock torch"
 ON_GPU, EAGER, COMPILED, LOADER = "training step on a GPU", "plain eager loop", "torch.compile", "DataLoader"
 ENGINE = "dolb, "  # with how many runs share the GPU
 
-CONFIDENCE = 0.95
 # Losses of the first steps may differ by this much, relatively. The second and third follow from gradients and updates,
 # so a program that leaves something out is refused. Later losses are not compared: rounding in another order, as two
 # memory layouts of stock torch have it, starts at 1e-7 and grows to some percent within ten steps.
@@ -41,7 +40,6 @@ def time_programs(
     repeats: int = 10,
     steps: int = 5,
     warmup: int = 2,
-    seed: int = 0,
 ) -> xr.Dataset:
     """Time the programs step by step, in a random order each time, so that whatever slows the machine slows all alike.
 
@@ -61,7 +59,7 @@ def time_programs(
     Disagreement
         If a program's losses of the first steps differ from the first program's by more than ``TOLERANCE``.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     losses: dict[str, list[float]] = {name: [] for name in programs}
 
     def seconds() -> dict[str, float]:
@@ -98,7 +96,6 @@ def time_bursts(
     ready: Mapping[str, int] | None = None,
     repeats: int = 5,
     seconds: float = 0.4,
-    seed: int = 0,
 ) -> xr.Dataset:
     """Time programs that run ahead of the host, many steps at a time, in a random order at each repetition.
 
@@ -109,7 +106,7 @@ def time_bursts(
     before each repetition, so that none of them flatters it, and a repetition has `TIMES_READY` times as many steps or
     more, so that it lasts over many rounds of the workers that prepare them.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     ready = dict.fromkeys(bursts, 0) | dict(ready or {})
     steps = {name: max(_steps_within(burst, seconds), TIMES_READY * ready[name]) for name, burst in bursts.items()}
     rows: list[dict[str, Any]] = []
@@ -123,8 +120,8 @@ def time_bursts(
             runs = runs_at_once[name]
             each = taken / (steps[name] * runs)
             rows.append({"program": name, "repeat": repeat, "step_seconds": each, "runs_at_once": runs})
-    order = {name: position for position, name in enumerate(bursts)}
-    rows.sort(key=lambda row: (row["repeat"], order[str(row["program"])]))
+    order = list(bursts)
+    rows.sort(key=lambda row: (row["repeat"], order.index(row["program"])))
     return _dataset(pd.DataFrame(rows), about)
 
 
@@ -207,64 +204,3 @@ def select(
 
 def _names(ds: xr.Dataset, names: Sequence[str] = tuple(_SAME)) -> list[tuple]:
     return list(zip(*(ds[name].to_numpy().tolist() for name in names), strict=True))
-
-
-def compare(ds: xr.Dataset, baseline: str, draws: int = 10_000) -> pd.DataFrame:
-    """Return a row per program, network and batch size: images per second, and how many times faster than ``baseline``.
-
-    Both are of the median over repetitions, with 95% bootstrap intervals over repetitions. Programs of one repetition
-    are resampled together: what slowed the machine meanwhile slowed both sides of the ratio. A program that did not
-    take turns with the baseline, in one process, has nan for a ratio.
-    """
-    names = [*_SAME, "program", "repeat", "step_seconds"]
-    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    frame["measured_at"] = ds["measured_at"].to_numpy() if "measured_at" in ds else ""
-    if baseline not in set(frame["program"]):
-        raise ValueError(f"program {baseline!r} was not timed; accepted: {', '.join(frame['program'].unique())}")
-    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    never = np.full(draws, np.nan)
-    rows = []
-    for values, group in frame.groupby([*_SAME, "measured_at"], sort=True):
-        same: dict[str, Any] = dict(zip(_SAME, values[: len(_SAME)], strict=True))
-        seconds = {str(name): part.sort_values("repeat")["step_seconds"].to_numpy() for name, part in _programs(group)}
-        repeats = group["repeat"].nunique()
-        picks = np.random.default_rng(0).integers(repeats, size=(draws, repeats))
-        drawn = {name: np.median(times[picks], axis=1) for name, times in seconds.items()}
-        for name, times in seconds.items():
-            speeds = np.quantile(same["batch_size"] / drawn[name], tails)
-            ratios = np.quantile(drawn.get(baseline, never) / drawn[name], tails)
-            rows.append(
-                {
-                    **same,
-                    "program": name,
-                    "milliseconds": 1e3 * float(np.median(times)),
-                    "images_per_second": same["batch_size"] / float(np.median(times)),
-                    "low": speeds[0],
-                    "high": speeds[1],
-                    "ratio": float(np.median(seconds.get(baseline, never)) / np.median(times)),
-                    "ratio_low": ratios[0],
-                    "ratio_high": ratios[1],
-                    "repeats": repeats,
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def with_floors(cells: pd.DataFrame, ds: xr.Dataset) -> pd.DataFrame:
-    """Add to the rows of `compare` the runs at once, and images per second that the device would allow at most.
-
-    ``arithmetic`` is what its fastest matrix product allows the counted operations, ``memory`` what its fastest copy
-    allows the counted bytes, ``limit`` the lower of the two, and ``of_limit`` the share of it that was reached.
-    """
-    names = [*_SAME, "program", "runs_at_once", "step_flops", "step_bytes", "peak_flops", "peak_bandwidth"]
-    about = pd.DataFrame({name: ds[name].to_numpy() for name in names}).drop_duplicates([*_SAME, "program"])
-    joined = cells.merge(about, on=[*_SAME, "program"], how="left")
-    joined["arithmetic"] = joined["batch_size"] / (joined["step_flops"] / joined["peak_flops"])
-    joined["memory"] = joined["batch_size"] / (joined["step_bytes"] / joined["peak_bandwidth"])
-    joined["limit"] = joined[["arithmetic", "memory"]].min(axis=1)
-    joined["of_limit"] = joined["images_per_second"] / joined["limit"]
-    return joined
-
-
-def _programs(group: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
-    yield from group.groupby("program", sort=False)  # in the order in which they were given

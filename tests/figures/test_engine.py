@@ -15,7 +15,7 @@ from dolb.profiling import steps
 @pytest.fixture(scope="module")
 def gpu():
     ds = steps.select(results.published("benchmarks"), steps.ON_GPU)
-    cells = steps.with_floors(steps.compare(ds, steps.EAGER, draws=100), ds)
+    cells = study.with_floors(study.compare(ds, steps.EAGER), ds)
     return study.named(study.beside_the_engine(cells, steps.ENGINE))
 
 

@@ -20,12 +20,12 @@ def published():
 
 def test_speeds_on_a_gpu(published):
     ds = steps.select(published, steps.ON_GPU)
-    cells = steps.with_floors(steps.compare(ds, steps.EAGER), ds)
+    cells = study.with_floors(study.compare(ds, steps.EAGER), ds)
     agrees(study.beside_the_engine(cells, steps.ENGINE), "benchmarks-gpu", CELL)
 
 
 def test_speeds_on_a_cpu(published):
-    agrees(steps.compare(steps.select(published, steps.ON_CPU), steps.STOCK), "benchmarks", CELL)
+    agrees(study.compare(steps.select(published, steps.ON_CPU), steps.STOCK), "benchmarks", CELL)
 
 
 def test_what_the_fast_path_changes():

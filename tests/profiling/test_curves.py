@@ -82,17 +82,15 @@ def test_a_measured_row_says_what_ranks_communicated_over(where, over):
 @pytest.mark.parametrize(
     ("knob", "better", "worse"),
     [("bandwidth", 0.9, 0.3), ("latency", 0.5, 4), ("request_seconds", 1e-7, 1e-6), ("message_seconds", 1e-7, 1e-5),
-     ("jitter", 0, 0.05), ("tensor_seconds", 0, 1e-5), ("compute", 2.0, 1.0)],
+     ("jitter", 0, 0.05), ("compute", 2.0, 1.0)],
 )  # fmt: skip
 def test_every_knob_moves_the_efficiency_the_way_it_should(knob, better, worse):
     good, bad = (simulate(curves.turn(UNCACHED, {knob: value}), 3072).efficiency for value in (better, worse))
     assert good > bad
 
 
-def test_no_knob_leaves_the_scenario_as_it_is_and_an_unknown_one_says_what_there_is():
+def test_no_knob_leaves_the_scenario_as_it_is():
     assert simulate(curves.turn(UNCACHED, {}), 768) == simulate(UNCACHED, 768)
-    with pytest.raises(ValueError, match=r"knobs \['speed'\] are not known; accepted: bandwidth"):
-        curves.turn(UNCACHED, {"speed": 2.0})
 
 
 @pytest.fixture(scope="module")
@@ -100,49 +98,25 @@ def drawn():
     return curves.draw(SCENARIOS, [96, 1536], draws=16)
 
 
-def test_drawn_values_stay_within_their_ranges_and_come_again(drawn):
-    for name, limits in curves.UNKNOWN.items():
-        assert drawn[name].between(limits.low, limits.high).all()
-    assert drawn.equals(curves.draw(SCENARIOS, [96, 1536], draws=16))
-
-
 def test_the_band_holds_the_curve_of_the_middle_of_its_ranges(drawn):
-    band = curves.band(drawn).set_index(["library", "ranks"])
     middle = {name: float(limits.at(np.float64(0.5))) for name, limits in curves.UNKNOWN.items()}
     for library, scenario in SCENARIOS.items():
-        row = band.loc[(library, 1536)]
-        assert row["low"] < simulate(curves.turn(scenario, middle), 1536).efficiency < row["high"]
+        low, high = np.quantile(drawn[library][:, 1], curves.MIDDLE)
+        assert low < simulate(curves.turn(scenario, middle), 1536).efficiency < high
 
 
 def test_ddp_beats_horovod_of_its_time_at_every_value_of_what_is_unknown(drawn):
     """The order of claim G18, with the defaults that Horovod had then; the later ones turn it round."""
-    assert curves.wins(drawn, "DDP", "Horovod 0.20").tolist() == [1, 1]
-    assert curves.wins(drawn, "DDP", "Horovod 0.20, no cache").tolist() == [1, 1]
-    assert (curves.wins(drawn, "DDP", "Horovod 0.21") < 0.5).all()
+    assert (drawn["DDP"] > drawn["Horovod 0.20"]).all()
+    assert (drawn["DDP"] > drawn["Horovod 0.20, no cache"]).all()
+    assert ((drawn["DDP"] > drawn["Horovod 0.21"]).mean(axis=0) < 0.5).all()
 
 
-def drawn_curve(draw, *efficiencies):
-    ranks = [1, 2, 4, 8, 16][: len(efficiencies)]
-    return pd.DataFrame({"library": "DDP", "draw": draw, "ranks": ranks, "efficiency": efficiencies})
-
-
-def test_the_range_of_a_bend_holds_the_middle_nine_tenths_of_the_draws():
-    """Of 21 draws one bends at 2 and one at 8, the others at 4; the quantiles at 5% and 95% are next to the ends."""
-    several = [drawn_curve(0, 1, 1, 0.9, 0.9, 0.9), drawn_curve(1, 1, 1, 1, 1, 0.9)]
-    several += [drawn_curve(draw, 1, 1, 1, 0.9, 0.9) for draw in range(2, 21)]
-    assert curves.bends(pd.concat(several)).loc["DDP"].tolist() == [4, 4]
-    assert curves.bends(pd.concat(several), mass=1).loc["DDP"].tolist() == [2, 8]
-    assert curves.bends(drawn_curve(0, 1, 0.99, 0.98)).loc["DDP"].tolist() == [np.inf, np.inf]
-
-
-def test_a_lead_is_that_within_a_draw():
-    """Draws differ twofold and the lead of one library in each is the same."""
-    several = [
-        pd.DataFrame({"library": library, "draw": draw, "ranks": [2], "efficiency": lead / (1 + draw)})
-        for draw in range(4)
-        for library, lead in (("one", 0.9), ("other", 0.6))
-    ]
-    assert curves.leads(pd.concat(several), "one", "other").loc[2].tolist() == pytest.approx([1.5, 1.5])
+def test_a_lead_is_that_within_a_draw(rows):
+    """Efficiencies differ much from draw to draw, and the lead of DDP in each differs less."""
+    row = rows[(rows["variant"] == "Horovod 0.20") & (rows["ranks"] == curves.STUDIED_GPUS)].iloc[0]
+    apart = row["efficiency_high"] / row["efficiency_low"]
+    assert 1 < row["ddp_lead_low"] <= row["ddp_lead_high"] < row["ddp_lead_low"] * apart
 
 
 # What the simulation itself costs, counted: a clock would hang on what else the machine does

@@ -93,7 +93,6 @@ def test_a_row_holds_the_seconds_of_every_step_on_every_rank_and_the_throughput_
     asked = {name: row[name].item() for name in row.coords if row[name].dims == ("run",)}
     assert ScalingConfig.from_dict(asked) == replace(TRACED, library=library)
     assert (row["source"].item(), row["world_size"].item()) == ("measured", 2)
-    assert row["threads_per_rank"].item() == len(os.sched_getaffinity(0))  # not pinned: it may run anywhere
 
 
 def test_traced_steps_are_read_back_as_events_of_both_ranks(traced, library):
@@ -122,9 +121,7 @@ def together(library, tmp_path_factory):
     folder = tmp_path_factory.mktemp("together")
     same = {"library": library, "alone_steps": 3, "pinned": True, "warmup_steps": 0, **SHARED}
     configs = [ScalingConfig(scaling="strong", steps=2, **same), ScalingConfig(steps=UPDATES, **same)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cores, "busy_threads", lambda: 0.0)  # nobody waits for other work to end
-        rows = list(measure_together(configs, folder=folder, **HOW))
+    rows = list(measure_together(configs, folder=folder, **HOW))
     return configs, rows, folder
 
 
@@ -143,7 +140,6 @@ def test_one_rank_without_the_library_is_measured_beside_with_the_batch_it_is_co
     for row, batch in ((of_weak, 16), (of_strong, 32)):
         (name,) = (name for name in before if name.endswith(f" {batch}"))
         assert row["alone_images_per_second"].item() == pytest.approx(np.sqrt(before[name] * after[name]))
-        assert row["alone_drift"].item() == pytest.approx(after[name] / before[name])
 
 
 def test_a_pinned_rank_with_all_of_its_threads_has_one_core(together):

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import layer_times
 from dolb import models, results
 from dolb.profiling.simulator import tensors
+from dolb.profiling.simulator.whatif import whatif_data
 
 SMALL = {"batch_per_rank": 4, "image_size": 32, "device": "cpu", "passes": 3, "warmup": 1}
 FORWARD_SLEEP, BACKWARD_SLEEP = 0.03, 0.06
@@ -125,13 +126,12 @@ def test_a_later_measurement_replaces_its_own_and_keeps_the_others(measured):
     both = layer_times.replace(made_times(["resnet18"]), [measured])
     again = layer_times.replace(both, [measured.assign(backward_seconds=2 * measured["backward_seconds"])])
     assert again.sizes == both.sizes
-    small = {"batch_per_rank": 4, "image_size": 32, "device": "CPU"}
-    ratio = tensors.measured("smallnet-8", **small, times=again).backward_seconds.sum() / (
-        tensors.measured("smallnet-8", **small, times=both).backward_seconds.sum()
-    )
-    assert ratio == pytest.approx(2)
-    kept = [tensors.measured("resnet18", times=ds).backward_seconds for ds in (both, again)]
-    np.testing.assert_array_equal(*kept)
+    seconds = [
+        {ds["arch"].values[n]: tensors.from_dataset(tensors.one_measurement(ds, n)).backward_seconds for n in (0, 1)}
+        for ds in (both, again)
+    ]
+    np.testing.assert_allclose(seconds[1]["smallnet-8"], 2 * seconds[0]["smallnet-8"])
+    np.testing.assert_array_equal(seconds[1]["resnet18"], seconds[0]["resnet18"])
 
 
 def test_the_program_measures_says_so_and_adds_to_the_file(repo_root, tmp_path):
@@ -175,62 +175,18 @@ def test_gradients_of_a_v100_become_ready_from_the_last_layer_to_the_first():
     assert ready[-1] == pytest.approx(step.compute_seconds)
 
 
-def made_layers(**columns):
-    table = {
-        "tensor": ["a", "b"],
-        "tensor_bytes": [4, 8],
-        "forward_seconds": [1.0, 2.0],
-        "backward_seconds": [3.0, 4.0],
-    }
-    return xr.Dataset({name: ("layer", np.array(values)) for name, values in {**table, **columns}.items()})
-
-
-def test_a_negative_time_is_refused():
-    with pytest.raises(ValueError, match="backward_seconds has -1"):
-        tensors.from_dataset(made_layers(backward_seconds=[3.0, -1.0]))
-
-
-def test_a_measurement_is_found_among_others():
-    times = made_times(["resnet18", "resnet34"])
-    step = tensors.measured("resnet34", times=times)
-    assert step.bytes.tolist() == tensors.work("resnet34")["bytes"].tolist()
-    assert 32 / step.compute_seconds == pytest.approx(times["images_per_second"].values[1])
-
-
-def test_a_measurement_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(
-        ValueError, match=r"0 measurements of .*'resnet50'.* on 'H200'.*: resnet18, 32, 224, fp32, NVIDIA"
-    ):
-        tensors.measured("resnet50", times=made_times(["resnet18"]))
-
-
 # What was published
 
 
 def test_what_is_published_covers_the_panel_and_the_simulator_takes_it():
-    times = tensors.layer_times()
-    if times is None:
-        pytest.skip("layer times are not published yet")
-    for arch in ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"):
-        step = tensors.measured(arch, times=times)
-        assert step.bytes.tolist() == tensors.work(arch)["bytes"].tolist()
-        assert 0.2 < step.forward_seconds.sum() / step.compute_seconds < 0.5  # one product forward, two backward
-
-
-@pytest.fixture
-def unpublished(monkeypatch):
-    monkeypatch.setattr(tensors, "LAYER_TIMES", "not-published-yet")
-
-
-def test_without_published_times_there_are_none(unpublished):
-    assert tensors.layer_times() is None
-
-
-def test_without_published_times_asking_for_them_says_how_to_measure(unpublished):
-    with pytest.raises(
-        FileNotFoundError, match=r"not-published-yet\.nc is not there; `python benchmarks/layer_times\.py`"
-    ):
-        tensors.measured("resnet18")
+    times = results.published("layer-times")
+    (name,) = list(whatif_data(times)["gpus"])[1:]
+    assert name.startswith("NVIDIA H200 (measured")
+    for number, arch in enumerate(times["arch"].values.tolist()):
+        step = tensors.from_dataset(tensors.one_measurement(times, number))
+        if times["image_size"].values[number] == 224:
+            assert step.bytes.tolist() == tensors.work(arch)["bytes"].tolist()
+            assert 0.2 < step.forward_seconds.sum() / step.compute_seconds < 0.5  # one product forward, two backward
 
 
 # On a GPU

@@ -97,8 +97,7 @@ def test_a_link_without_a_limit_has_no_queue_that_holds_back(machine):
 def test_the_rate_of_links_can_be_changed_while_hosts_are_there(machine):
     with links.hosts(2, 20.0) as made:
         for mbit in (5.0, math.inf, math.inf, 20.0):
-            made = links.limit(made, mbit)
-            assert made.link_mbit == mbit
+            links.limit(made, mbit)
             assert rates(made) == {mbit * links.MBIT if math.isfinite(mbit) else None}
 
 
@@ -216,7 +215,7 @@ def test_hosts_that_hang_are_named_when_time_is_over(machine, when_joined):
 
 
 def test_the_timeout_of_a_measurement_covers_its_links(machine):
-    with pytest.raises(LinkError, match=r"did not listen within 0\.001 s"):
+    with pytest.raises(LinkError, match=r"links were not measured within 0\.001 s"):
         launch.measure(ScalingConfig(steps=1, **TINY), oversubscribe=True, timeout=0.001)
     assert namespaces() == []
 
@@ -290,9 +289,3 @@ def test_without_iproute2_the_error_says_what_to_install(monkeypatch, tmp_path):
         LinkError, match="links need ip and tc, which are not installed; on Debian they are in iproute2"
     ):
         links.require()
-
-
-@pytest.mark.parametrize(("count", "mbit", "said"), [(1, 10, "accepted: 2 to"), (2, 0, "must be positive, got 0")])
-def test_hosts_without_a_link_and_links_without_a_rate_are_refused(count, mbit, said):
-    with pytest.raises(ValueError, match=said), links.hosts(count, mbit):
-        pass

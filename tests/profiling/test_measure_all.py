@@ -73,26 +73,7 @@ def test_efficiency_is_against_one_rank_without_a_library_of_the_same_launch():
     assert efficiency(*rows).tolist() == pytest.approx([0.9, 0.9, 0.75])
 
 
-def test_without_such_a_rank_efficiency_is_against_one_rank_of_the_same_library_and_repetition():
-    rows = [
-        made_measurement(100, library="ddp"), made_measurement(50, library="horovod"),
-        made_measurement(180, library="ddp", ranks=2), made_measurement(60, library="horovod", ranks=2),
-        made_measurement(200, library="ddp", repeat=1), made_measurement(180, library="ddp", ranks=2, repeat=1),
-    ]  # fmt: skip
-    assert efficiency(*rows).tolist() == pytest.approx([1, 1, 180 / 200, 60 / 100, 1, 180 / 400])
-
-
-def test_under_strong_scaling_the_one_rank_has_the_global_batch():
-    strong = {"scaling": "strong"}
-    rows = [
-        made_measurement(100, batch_size_per_rank=64, **strong),
-        made_measurement(150, ranks=2, batch_size_per_rank=32, **strong),
-        made_measurement(10, batch_size_per_rank=32),
-    ]
-    assert efficiency(*rows).tolist() == pytest.approx([1, 0.75, 1])
-
-
-def test_without_a_run_on_one_rank_the_efficiency_is_not_known():
+def test_without_a_rank_alone_the_efficiency_is_not_known():
     assert np.isnan(efficiency(made_measurement(100, ranks=2))).all()
 
 
@@ -129,18 +110,6 @@ def test_a_table_has_one_machine_the_last_one_given_and_what_is_left_out_is_coun
     assert set(ds["device"].values[ds["source"].values == "measured"]) == {"new"}
     with warnings.catch_warnings(action="error", category=UserWarning):
         sweep.complete([made_measurement(100), made_measurement(120, ranks=2)], small_simulation())
-
-
-def test_runs_from_before_there_were_links_stand_beside_those_over_them():
-    old = made_measurement(100).drop_vars(["hosts", "link_mbit"])
-    linked = made_measurement(120, ranks=2, hosts=2, link_mbit=100.0, link=(90.0, 25e-6))
-    ds = sweep.complete([old, linked], small_simulation())
-    measured = ds.isel(run=np.flatnonzero(ds["source"].values == "measured"))
-    assert measured["hosts"].values.tolist() == [1, 2]
-    assert measured["link_mbit"].values.tolist() == [np.inf, 100.0]
-    assert measured["network"].values.tolist() == ["loopback", "links"]
-    assert measured["efficiency"].values[1] == pytest.approx(120 / 200)  # one rank alone has no link
-    assert ScalingConfig.from_dict({name: old[name].item() for name in old.coords}).key == old["key"].item()
 
 
 def test_the_published_measurements_still_join_with_new_ones(repo_root):

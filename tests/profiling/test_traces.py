@@ -1,6 +1,5 @@
 """Real traces of two ranks: one table on one clock, what damaged files are answered with, where the time went."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from made_scaling import made_measurement
 
 from dolb import models, results
-from dolb.profiling.config import ScalingConfig
 from dolb.profiling.simulator import curves
 from dolb.profiling.traces import breakdown, timeline
 from dolb.profiling.traces.formats import TraceError
@@ -25,11 +23,6 @@ TENSORS = [parameter.numel() for parameter in models.build(BUCKETED, 10).paramet
 def frame(events):
     table = events.to_dataframe()
     return table.assign(us=table["end_us"] - table["start_us"])
-
-
-def damage(path, change):
-    path.write_text(change(path.read_text()))
-    return path
 
 
 # What is in the table
@@ -94,106 +87,24 @@ def test_torch_and_horovod_agree_on_the_time_of_day():
         assert ((steps["start_us"] < event["start_us"]) & (event["end_us"] < steps["end_us"])).sum() == 1
 
 
-@pytest.mark.parametrize("of", ["ddp", "horovod"])
-def test_a_rank_whose_clock_is_seconds_off_is_moved_back(unpacked, of):
-    before = read(find(TRACES / of))
-    late = unpacked(of, "torch-1")
-    moved = json.loads(late.read_text())
-    moved["baseTimeNanoseconds"] += 5_000_000_000
-    late.write_text(json.dumps(moved))
-    after = read([*(path for path in find(TRACES / of) if path.name != "torch-1.json.gz"), late])
-    assert before.attrs["moved_us"] == 0
-    assert after.attrs["moved_us"] == pytest.approx(5e6, rel=0.01)
-    chosen = "lane == 'barrier' and rank == 1 and name == 'barrier'"
-    ends = [frame(events).query(chosen)["end_us"].sort_values().to_numpy() for events in (before, after)]
-    # The barriers that the clock is set by end within some milliseconds of each other on two busy cores.
-    assert np.abs(ends[1] - ends[0]).max() < 5_000
+# What cannot be read
 
 
-# Damaged files
-
-
-@pytest.mark.parametrize("lacking", [2, 300, 5000], ids=["its closing bracket", "its last events", "much"])
-def test_a_cut_timeline_is_refused(unpacked, lacking):
-    path = damage(unpacked("horovod", "horovod-0"), lambda text: text[:-lacking])
-    with pytest.raises(TraceError, match=r"horovod-0.json is cut at offset \d+, .*; measure again"):
+@pytest.mark.parametrize("library", ["ddp", "horovod"])
+@pytest.mark.parametrize("lacking", [2, 5000])
+def test_a_cut_trace_is_refused(unpacked, library, lacking):
+    path = unpacked(library, {"ddp": "torch-0", "horovod": "horovod-0"}[library])
+    path.write_text(path.read_text()[:-lacking])
+    with pytest.raises(TraceError, match=rf"{path.name} is damaged, .*; measure again"):
         read([path])
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", r"torch-0.json is empty"),
-        ("{}", r"no trace of torch.profiler"),
-        ('{"traceEvents": []}', r"holds no events"),
-        ('{"traceEvents": [{"ph": "X"', r"ends too early: .* at offset 27 of 27"),
-        ('{"traceEvents": [}', r"is not JSON: .* at offset 17"),
-        ('{"traceEvents": [{"ph": "X", "name": "a", "ts": 1}]}', r"event 0 of 1 is malformed \(KeyError\('dur'\)\)"),
-        ("[]", r"holds no events"),
-        ('[{"ph": "B", "ts": 1}]', r"event 0 of 1 is malformed \(KeyError\('name'\)\)"),
-        ('[{"ph": "i", "name": "a", "ts": "soon"}]', r"event 0 of 1 is malformed \(ValueError"),
-        ('[{"ph": "i", "name": "a" "ts": 1}]', r"is not JSON: .* at offset 25 of 34"),
-        ("[1, 2]", r"item 0 is 1, no event"),
-        ('[{"ph": "i", "name": "a", "ts": 1}] and more', r"is not JSON: Extra data at offset 36"),
-    ],
-)
-def test_what_is_no_trace_is_answered_with_the_file_and_the_place(tmp_path, text, said):
+@pytest.mark.parametrize("text", ['{"traceEvents": []}', "[]"])
+def test_a_trace_without_events_is_refused(tmp_path, text):
     path = tmp_path / "torch-0.json"
     path.write_text(text)
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=r"torch-0.json holds no events"):
         read([path])
-
-
-SPAN = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 2}
-NCCL = SPAN | {"name": "ncclAllReduce"}
-COPY = SPAN | {"cat": "gpu_memcpy"}
-BEGIN, END = {"ph": "B", "name": "QUEUE", "ts": 5, "pid": 1}, {"ph": "E", "ts": 7, "pid": 1}
-
-
-@pytest.mark.parametrize(
-    ("trace_of", "said"),
-    [
-        ({"traceEvents": [SPAN, 7]}, "item 1 of `traceEvents` is 7, no event"),
-        ({"traceEvents": [SPAN], "distributedInfo": None}, "distributedInfo is None; accepted: an object with a rank"),
-        ({"traceEvents": [SPAN], "distributedInfo": {"rank": "first"}}, "rank is 'first'; accepted: a whole number"),
-        ({"traceEvents": [SPAN], "baseTimeNanoseconds": "noon"}, "baseTimeNanoseconds is 'noon'; accepted: a whole"),
-        ({"traceEvents": [COPY | {"args": {"bytes": "many"}}]}, "event 0 of 1 .*bytes is 'many'"),
-        ({"traceEvents": [COPY | {"args": None}]}, "event 0 of 1 .*args is None, not an object"),
-        ({"traceEvents": [NCCL | {"args": {"In msg nelems": "x"}}]}, "event 0 of 1 .*In msg nelems is 'x'"),
-        ({"traceEvents": [NCCL | {"args": {"Input Dims": 3}}]}, "event 0 of 1 is malformed"),
-        ({"traceEvents": [SPAN | {"dur": float("nan")}]}, "event 0 of 1 .*starts at 1 us and takes nan us"),
-        ({"traceEvents": [SPAN, SPAN | {"dur": -2}]}, "event 1 of 2 .*starts at 1 us and takes -2 us"),
-        ({"traceEvents": [SPAN | {"cat": "python_function"}]}, "no step, operator, kernel or collective among its 1"),
-        ([BEGIN, BEGIN, END | {"args": None}], "event 2 of 3 .*args is None, not an object"),
-        ([{"ph": "M", "args": {"start_time_since_epoch_in_micros": "noon"}}], "event 0 of 1 .*is 'noon'"),
-        ([BEGIN, BEGIN | {"ts": float("nan")}], "event 1 of 2 .*its time is nan us"),
-        ([BEGIN, END | {"ts": 3}], "event 1 of 2 .*QUEUE starts at 5 us and ends at 3 us"),
-    ],
-)
-def test_a_trace_that_is_wrong_inside_is_answered_with_the_file_and_what_is_wrong(tmp_path, trace_of, said):
-    path = tmp_path / "torch-0.json"
-    path.write_text(json.dumps(trace_of))
-    with pytest.raises(TraceError, match=rf"torch-0\.json.*{said}"):
-        read([path])
-
-
-@pytest.mark.parametrize(
-    ("name", "whose"), [("torch-1", "torch's trace of rank 1"), ("horovod-0", "Horovod's timeline")]
-)
-def test_two_files_of_one_rank_are_refused(unpacked, name, whose):
-    again = unpacked("horovod", name)
-    with pytest.raises(TraceError, match=rf"{name}\.json\.gz and .*{name}\.json are both {whose}"):
-        read([*find(TRACES / "horovod"), again])
-
-
-def test_a_packed_file_that_is_cut_and_a_file_of_bytes_are_refused(tmp_path):
-    packed = tmp_path / "torch-0.json.gz"
-    packed.write_bytes((TRACES / "ddp" / "torch-0.json.gz").read_bytes()[:1000])
-    with pytest.raises(TraceError, match=r"torch-0.json.gz is damaged"):
-        read([packed])
-    packed.write_bytes(gzip.compress(b"[\xff\xfe"))
-    with pytest.raises(TraceError, match=r"at offset 1 it is not text"):
-        read([packed])
 
 
 def test_a_trace_that_does_not_say_its_rank_is_refused(unpacked, tmp_path):
@@ -232,7 +143,7 @@ def test_perfetto_gets_every_event_once_on_tracks_that_nest(recorded):
 def events(*rows):
     """Make a table of (rank, lane, name, start, end)."""
     table = pd.DataFrame(rows, columns=["rank", "lane", "name", "start_us", "end_us"])
-    return dataset(table.assign(bytes=0), {"source": "simulated"})
+    return dataset(table.assign(bytes=0), "simulated")
 
 
 ONE_STEP = events(
@@ -282,11 +193,6 @@ TWO_RANKS = events(
 def test_the_last_rank_to_end_its_backward_pass_is_late(name):
     named = TWO_RANKS.assign(name=("event", np.char.replace(TWO_RANKS["name"].values, "backward", name)))
     assert breakdown.lateness(named).to_dict("list") == {"rank": [0, 1], "step": [0, 0], "late_us": [0, 40]}
-
-
-def test_events_without_steps_are_refused():
-    with pytest.raises(ValueError, match="no lane 'step'"):
-        breakdown.step_times(events((0, "compute", "a", 0, 1)))
 
 
 def test_on_real_traces_the_parts_add_up_to_the_step(recorded):
@@ -341,7 +247,7 @@ def test_steps_merged_into_one_file_keep_their_events(tmp_path):
     ds = timeline.simulated_steps()
     again = results.load(results.save(ds, tmp_path / "steps.nc"))
     assert again.sizes["run"] == 3
-    alone = timeline.simulated(curves.on_summit(curves.POLICIES[2]), curves.STUDIED_GPUS, curves.ARCH)
+    alone = timeline.simulated(curves.on_summit(curves.POLICIES[2]), curves.STUDIED_GPUS)
     last = results.split(again)[-1]
     assert last["variant"].item() == alone["variant"].item()
     assert np.array_equal(last["end_us"].values, alone["end_us"].values)
@@ -351,8 +257,3 @@ def test_a_run_without_events_may_be_merged_with_one_that_has_them(step):
     other = curves.named(made_measurement(library=step["library"].item(), repeat=1, **TRACED))
     ds = results.merge([other, step])
     assert set(ds["run_number"].to_numpy()) == {1}
-
-
-def test_a_timeline_needs_a_traced_step():
-    with pytest.raises(ValueError, match="trace_steps is 0; at least 1"):
-        timeline.traced(ScalingConfig())

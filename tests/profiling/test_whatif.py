@@ -29,9 +29,9 @@ SCRIPT = "book/_static/whatif.js"
 
 SUMMIT = network.preset("summit")
 POLICIES = [
-    DDP(), DDP(bucket_bytes=1 << 20, tensor_seconds=2e-5), horovod("0.20"), horovod("0.21", response_cache=False),
+    DDP(), DDP(bucket_bytes=1 << 20), horovod("0.20"), horovod("0.21", response_cache=False),
     replace(horovod("0.21"), agreement="ring"),
-    replace(horovod("0.20", response_cache=False, blocking=True), cycle_seconds=0.0, fusion_bytes=1 << 22),
+    replace(horovod("0.20", response_cache=False), blocking=True, cycle_seconds=0.0, fusion_bytes=1 << 22),
 ]  # fmt: skip
 NETWORKS = [
     SUMMIT,
@@ -59,7 +59,7 @@ def cases(times):
         scenario = Scenario(tensors.v100("resnet34", 16), SUMMIT, policy, 16, jitter=0.0, overlap=overlap)
         yield scenario, PUBLISHED_GPU, "resnet34", 384
     for policy in POLICIES:
-        step = tensors.measured("resnet152", times=times)
+        step = tensors.from_dataset(tensors.one_measurement(times, ARCHS.index("resnet152")))
         yield Scenario(step, SUMMIT, policy, 32, jitter=0.01), MEASURED_GPU, "resnet152", 768
 
 
@@ -98,7 +98,7 @@ def agree(answers, steps):
 
 def test_the_script_gives_what_the_simulator_gives(repo_root, require_part, times):
     require_part("node", NODE is not None, "node is not installed")
-    data = json.loads(json.dumps(whatif_data(times=times)))
+    data = json.loads(json.dumps(whatif_data(times)))
     tried = list(cases(times))
     assert len(tried) >= 30
     answers = in_javascript(repo_root / SCRIPT, "api.simulate", [settings(*case, data) for case in tried])
@@ -130,9 +130,9 @@ def as_chosen(controls, kind):
     return turn(scenario, {"latency": controls["latency"], "bandwidth": controls["bandwidth"] / 100})
 
 
-def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part):
+def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part, times):
     require_part("node", NODE is not None, "node is not installed")
-    data = whatif_data()
+    data = whatif_data(times)
     tried = [(CONTROLS | moved, kind) for moved in MOVED for kind in ("ddp", "horovod")]
     answers = in_javascript(
         repo_root / SCRIPT,
@@ -142,11 +142,10 @@ def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_pa
     agree(answers, [simulate(as_chosen(controls, kind), 96) for controls, kind in tried])
 
 
-def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it():
-    some = made_times(["resnet18"])
-    assert list(whatif_data(["resnet18"], some)["gpus"]) == [PUBLISHED_GPU, MEASURED_GPU]
-    assert list(whatif_data(["resnet18", "resnet34"], some)["gpus"]) == [PUBLISHED_GPU]
-    assert list(whatif_data(["resnet18"], made_times(["resnet18"], batch=64))["gpus"]) == [PUBLISHED_GPU]
+def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it(times):
+    assert list(whatif_data(times)["gpus"]) == [PUBLISHED_GPU, MEASURED_GPU]
+    assert list(whatif_data(made_times(["resnet18"]))["gpus"]) == [PUBLISHED_GPU]
+    assert list(whatif_data(made_times(ARCHS, batch=64))["gpus"]) == [PUBLISHED_GPU]
 
 
 def test_no_text_of_the_data_can_end_its_script_early():
@@ -163,7 +162,7 @@ def page(repo_root, require_part, tmp_path_factory, times):
     folder = tmp_path_factory.mktemp("page")
     shutil.copy(repo_root / SCRIPT, folder)
     head = "<!doctype html><html lang=en><meta charset=utf-8><title>What if</title>"
-    (folder / "index.html").write_text(head + whatif_html(whatif_data(times=times), static="."), encoding="utf-8")
+    (folder / "index.html").write_text(head + whatif_html(whatif_data(times), static="."), encoding="utf-8")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,1200"]

@@ -31,7 +31,7 @@ import torch
 import xarray as xr
 
 from dolb import results
-from dolb.profiling.config import LIBRARIES, ScalingConfig
+from dolb.profiling.config import BASELINE, LIBRARIES, ScalingConfig
 from dolb.profiling.ranks import cores, links, supervise
 from dolb.profiling.ranks.rank import ALONE, GO, alone_name
 
@@ -117,8 +117,7 @@ def measure(
     Parameters
     ----------
     timeout
-        Seconds for everything, the measurement of links and the start of the processes included; not for the wait
-        until ranks that are pinned can have a core each, `cores.PATIENCE` at most.
+        Seconds for everything, the measurement of links and the start of the processes included.
     oversubscribe
         Allow more ranks than cores, or than GPUs; the row's ``device`` says how many ranks share a GPU.
     folder
@@ -126,14 +125,11 @@ def measure(
 
     Raises
     ------
-    ValueError
-        If there are more ranks than slots, or no GPU at all for ranks on GPUs, before anything is started.
-    LinkError
-        If there are to be hosts and this machine does not let us make them, before anything is started, or if one of
-        them dies or does not answer while links are measured.
+    ValueError, LinkError
+        What `check` raises, before anything is started.
     RankError
-        If a rank dies, time runs out, ranks end with different weights, or Horovod is not built, or for GPUs not with
-        NCCL. No process of the measurement is left then, within ``CLEANUP_SECONDS``.
+        If a rank dies, time runs out, or ranks end with different weights. No process of the measurement is left then,
+        within ``CLEANUP_SECONDS``.
     """
     (row,) = measure_together([config], timeout=timeout, oversubscribe=oversubscribe, folder=folder)
     return row
@@ -156,15 +152,16 @@ def measure_together(
         raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
     for config in configs:
         check(config, oversubscribe=oversubscribe)
-    first, mark = configs[0], secrets.token_hex(8)
+    first, mark, start = configs[0], secrets.token_hex(8), time.monotonic()
     with contextlib.ExitStack() as stack:
-        # Ranks that are held to a core each wait for these; others, and GPUs, run where there is room.
-        busy = cores.await_room(first.ranks) if first.pinned else cores.busy_threads()
-        start = time.monotonic()
-        joined = None
+        place, made = _Place(), None
+        speeds: dict[float, links.Speed] = {}
         if first.hosts > 1:
-            joined = _Joined(stack.enter_context(links.hosts(first.hosts, first.link_mbit)), first, timeout)
-        place = joined.place if joined else _Place()
+            made = stack.enter_context(links.hosts(first.hosts, first.link_mbit))
+            speeds[first.link_mbit] = links.measure(made, timeout=timeout)
+            each = first.ranks // first.hosts
+            within = [made.within(rank // each) for rank in range(first.ranks)]
+            place = _Place(links.INTERFACE, made.switch_address, within, made.within_switch())
         if first.pinned:
             place = replace(place, threads=cores.hardware_threads()[: first.ranks])
         kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
@@ -179,37 +176,20 @@ def measure_together(
                 start_new_session=True,
             )
         stack.callback(_end_all, mark, launcher)
-        speeds: list[links.Speed | None] = []
-        at_once = not any(config.alone_steps for config in configs)
+        at_once = any(config.alone_steps for config in configs)
         for number, config in enumerate(configs):
-            left = start + timeout - time.monotonic()
-            speeds.append(joined.hold(config.link_mbit, left) if joined else None)  # nobody trains meanwhile
+            if made and number:  # nobody trains meanwhile
+                links.limit(made, config.link_mbit)
+                if config.link_mbit not in speeds:
+                    speeds[config.link_mbit] = links.measure(made, timeout=start + timeout - time.monotonic())
             (kept / GO.format(number)).touch()
             last = number == len(configs) - 1
             _wait(launcher, config, kept, start, timeout, None if last else number)
-            if at_once:
-                yield _row(config, kept, number, speeds[number], busy)
+            if not at_once:
+                yield _row(config, kept, number, speeds.get(config.link_mbit))
             start = time.monotonic()
-        for number, config in enumerate(() if at_once else configs):
-            yield _row(config, kept, number, speeds[number], busy)
-
-
-class _Joined:
-    """Hosts of measurements: where on them ranks run, and links that are held to one rate after another."""
-
-    def __init__(self, made: links.Hosts, config: ScalingConfig, timeout: float):
-        each = config.ranks // config.hosts
-        within = [made.within(rank // each) for rank in range(config.ranks)]
-        self.place = _Place(links.INTERFACE, made.switch_address, within, made.within_switch())
-        self._made, self._known = made, {config.link_mbit: links.measure(made, timeout=timeout)}
-
-    def hold(self, link_mbit: float, timeout: float) -> links.Speed:
-        """Hold the links to a rate, and return what they do at it, measured once."""
-        if link_mbit != self._made.link_mbit:
-            self._made = links.limit(self._made, link_mbit)
-        if link_mbit not in self._known:
-            self._known[link_mbit] = links.measure(self._made, timeout=timeout)
-        return self._known[link_mbit]
+        for number, config in enumerate(configs if at_once else ()):
+            yield _row(config, kept, number, speeds.get(config.link_mbit))
 
 
 def check(config: ScalingConfig, *, oversubscribe: bool = False) -> None:
@@ -338,7 +318,7 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | None, busy: float) -> xr.Dataset:
+def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | None) -> xr.Dataset:
     files = [folder / f"rank-{rank}-{number}.json" for rank in range(config.ranks)]
     ranks: list[dict[str, Any]] = [json.loads(file.read_text()) for file in files]
     if len({rank["weights"] for rank in ranks}) > 1:
@@ -351,7 +331,6 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
         "images_per_second": config.batch_size * config.steps / seconds.sum(axis=1).max(),
         "step_seconds": float(np.median(seconds.max(axis=0))),
         "parameters": ranks[0]["parameters"],
-        "peak_memory_bytes": max(rank["peak_memory_bytes"] for rank in ranks),
         **results.provenance(
             torch_version=torch.__version__,
             device=ranks[0]["device"] or cores.machine_name(),
@@ -359,15 +338,12 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
             data_fingerprint=ranks[0]["data_fingerprint"],
             world_size=config.ranks,
         ),
-        "threads_per_core": float(cores.threads_per_core()),
-        "threads_per_rank": float(max(rank["threads"] for rank in ranks)),
-        "busy_threads": busy,
     }
     if config.alone_steps:
         before, after = (
             json.loads((folder / ALONE.format(when)).read_text())[alone_name(config)] for when in ("before", "after")
         )
-        values |= {"alone_images_per_second": math.sqrt(before * after), "alone_drift": after / before}
+        values[BASELINE] = math.sqrt(before * after)
     if speed is not None:
         values |= {"achieved_mbit": speed.mbit, "link_latency_seconds": speed.latency_seconds}
     on_run = {name: ("run", np.array([value])) for name, value in {**values, **asked}.items()}

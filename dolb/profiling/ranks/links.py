@@ -17,23 +17,20 @@ import itertools
 import json
 import math
 import os
-import select
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import IO
 
 from dolb.profiling.ranks import transfer
 
 PREFIX = "dolb"
 INTERFACE = "eth0"  # of every host
-MOST_HOSTS = 250
 MBIT = 1e6 / 8  # bytes a second
 FRAME_BYTES = 1514  # the longest packet of Ethernet, with its header
 # A token bucket keeps its rate only if the time in which it fills is longer than the kernel takes to come back to it,
@@ -57,15 +54,14 @@ class Hosts:
     addresses: tuple[str, ...]
     switch: str
     switch_address: str
-    link_mbit: float
 
     def within(self, host: int) -> tuple[str, ...]:
         """Return the command that runs the rest of its arguments on a host."""
-        return _within(self.names[host])
+        return ("ip", "netns", "exec", self.names[host])
 
     def within_switch(self) -> tuple[str, ...]:
         """Return the command that runs the rest of its arguments where every host is reached at no limited rate."""
-        return _within(self.switch)
+        return ("ip", "netns", "exec", self.switch)
 
 
 @dataclass(frozen=True)
@@ -104,16 +100,8 @@ def available() -> bool:
 def hosts(count: int, link_mbit: float = math.inf) -> Iterator[Hosts]:
     """Make hosts whose links carry ``link_mbit`` million bits a second each way, and remove them at the end.
 
-    Raises
-    ------
-    ValueError
-        If there would be no link, or no such rate.
-    LinkError
-        If the machine does not let this process make them; what was made by then is removed.
+    A machine that does not let this process make them raises a ``LinkError``; what was made by then is removed.
     """
-    if not 2 <= count <= MOST_HOSTS:
-        raise ValueError(f"{count} hosts cannot be joined by links; accepted: 2 to {MOST_HOSTS}")
-    _refuse_rate(link_mbit)
     remove_leftovers()
     stem = f"{PREFIX}-{os.getpid()}-{_started(os.getpid())}-{next(_NUMBERS)}"
     made = Hosts(
@@ -121,11 +109,11 @@ def hosts(count: int, link_mbit: float = math.inf) -> Iterator[Hosts]:
         tuple(f"10.0.0.{number + 1}" for number in range(count)),
         f"{stem}-switch",
         "10.0.0.254",
-        link_mbit,
     )
     try:
         try:
             _make(made)
+            limit(made, link_mbit)
         except OSError as error:
             raise LinkError(f"this machine refuses links: {error}") from error
         yield made
@@ -141,47 +129,21 @@ def _make(made: Hosts) -> None:
     _run("ip", "-n", made.switch, "link", "set", "bridge", "up")
     for number, (name, address) in enumerate(zip(made.names, made.addresses, strict=True)):
         _add(name, address)
-        port = _port(number)
+        port = f"port{number}"
         peer = ("peer", "name", port, "netns", made.switch)
         _run("ip", "-n", name, "link", "add", INTERFACE, "type", "veth", *peer)
         _run("ip", "-n", name, "address", "add", f"{address}/24", "dev", INTERFACE)
         _run("ip", "-n", name, "link", "set", INTERFACE, "up")
         _run("ip", "-n", made.switch, "link", "set", port, "master", "bridge", "up")
-    if math.isfinite(made.link_mbit):
-        _hold(made)
 
 
-def limit(made: Hosts, link_mbit: float) -> Hosts:
-    """Hold the links to another rate from now on, and return the hosts as they are then."""
-    _refuse_rate(link_mbit)
-    held, made = math.isfinite(made.link_mbit), replace(made, link_mbit=link_mbit)
-    if math.isfinite(link_mbit):
-        _hold(made)
-    elif held:
-        for namespace, interface in _ends(made):
-            _run("tc", "-n", namespace, "qdisc", "delete", "dev", interface, "root")
-    return made
-
-
-def _refuse_rate(link_mbit: float) -> None:
-    if not link_mbit > 0:
-        raise ValueError(f"link_mbit must be positive, got {link_mbit:g}; infinite is not limited")
-
-
-def _hold(made: Hosts) -> None:
-    bucket = token_bucket(made.link_mbit, len(made.names))
-    for namespace, interface in _ends(made):
-        _run("tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf", *bucket)
-
-
-def _ends(made: Hosts) -> list[tuple[str, str]]:
-    """Return namespace and interface of both ends of every link."""
-    hosts_ends = [(name, INTERFACE) for name in made.names]
-    return hosts_ends + [(made.switch, _port(number)) for number in range(len(made.names))]
-
-
-def _port(number: int) -> str:
-    return f"port{number}"
+def limit(made: Hosts, link_mbit: float) -> None:
+    """Hold the links to a rate from now on; an infinite one is no limit."""
+    queue = ["tbf", *token_bucket(link_mbit, len(made.names))] if math.isfinite(link_mbit) else ["noqueue"]
+    ends = [(name, INTERFACE) for name in made.names]
+    ends += [(made.switch, f"port{number}") for number in range(len(made.names))]
+    for namespace, interface in ends:
+        _run("tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", *queue)
 
 
 def token_bucket(link_mbit: float, count: int) -> list[str]:
@@ -208,24 +170,11 @@ def _add(name: str, address: str = "") -> None:
 def measure(made: Hosts, seconds: float = PROBE_SECONDS, timeout: float = TIMEOUT) -> Speed:
     """Measure the links by plain TCP, as a ring all-reduce uses them: every host sends to the next.
 
-    Raises
-    ------
-    LinkError
-        If a host dies, or some have not answered ``timeout`` seconds after the call; the message names them. Their
-        processes are gone then.
+    If a host dies, or some have not answered after ``timeout`` seconds, a ``LinkError`` names them, and all are gone.
     """
     end = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         ring = [_part(stack, made, number, seconds) for number in range(len(made.names))]
-        for number, process in enumerate(ring):
-            if not select.select([_pipe(process.stdout)], [], [], max(end - time.monotonic(), 0))[0]:
-                raise LinkError(f"{_named(made, number)} did not listen within {timeout:g} s")
-            if not _pipe(process.stdout).readline():  # it listens, or has ended
-                raise _ended(made, number, process.wait(), _pipe(process.stderr).read())
-        for process in ring:
-            with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the end of the ring tells
-                _pipe(process.stdin).write("go\n")
-                _pipe(process.stdin).flush()
         try:
             said = [process.communicate(timeout=max(end - time.monotonic(), 0)) for process in ring]
         except subprocess.TimeoutExpired:
@@ -233,8 +182,9 @@ def measure(made: Hosts, seconds: float = PROBE_SECONDS, timeout: float = TIMEOU
             raise LinkError(f"links were not measured within {timeout:g} s; still at it: {late}") from None
     # One that was killed, by a number below zero, is why the others failed.
     number = min(range(len(ring)), key=lambda n: ring[n].returncode or math.inf)
-    if ring[number].returncode:
-        raise _ended(made, number, ring[number].returncode, said[number][1])
+    if code := ring[number].returncode:
+        why = said[number][1].strip()[-500:] or "it said nothing"
+        raise LinkError(f"{_named(made, number)} could not measure its link: it ended with exit code {code}, {why}")
     answers = [json.loads(out) for out, _ in said]
     # The mean: at rates of few Mbit/s one host of a pair may take some seconds to get its share.
     return Speed(fmean(one["bytes_per_second"] for one in answers) / MBIT, answers[0]["latency_seconds"])
@@ -244,18 +194,12 @@ def _named(made: Hosts, number: int) -> str:
     return f"host {number} of {len(made.names)} ({made.addresses[number]})"
 
 
-def _ended(made: Hosts, number: int, code: int, errors: str) -> LinkError:
-    why = errors.strip()[-500:] or "it said nothing"
-    return LinkError(f"{_named(made, number)} could not measure its link: it ended with exit code {code}, {why}")
-
-
 def _part(stack: contextlib.ExitStack, made: Hosts, number: int, seconds: float) -> subprocess.Popen:
     """Start one host's part in a measurement, to end with the block at the latest."""
     module = (sys.executable, "-P", "-m", "dolb.profiling.ranks.transfer")
     package = os.pathsep.join([str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [*made.within(number), *module, str(number), ",".join(made.addresses), str(seconds)],
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -264,11 +208,6 @@ def _part(stack: contextlib.ExitStack, made: Hosts, number: int, seconds: float)
     stack.enter_context(process)  # waits for it, after
     stack.callback(process.kill)
     return process
-
-
-def _pipe(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None  # all three are pipes
-    return stream
 
 
 def remove_leftovers() -> list[str]:
@@ -298,10 +237,6 @@ def _remove(name: str) -> None:
     # Its interfaces, and the other ends of their cables, go with a namespace. It may not have been made.
     subprocess.run(["ip", "netns", "delete", name], capture_output=True)
     shutil.rmtree(_FILES / name, ignore_errors=True)
-
-
-def _within(name: str) -> tuple[str, ...]:
-    return ("ip", "netns", "exec", name)
 
 
 def _run(*command: str) -> str:

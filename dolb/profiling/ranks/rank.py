@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,29 +44,10 @@ MIB = 2**20
 CIFAR10_SHAPE, SYNTHETIC_IMAGES, SYNTHETIC_CLASSES = (32, 32, 3), 1024, 10
 TORCH_DEFAULT_BUCKET_MB = 25.0
 _TASKS = Path("/proc/self/task")
-CLOCK_BARRIERS = 5  # before the traced steps, and after
 ALONE_WARMUP_STEPS = 1
 POLL_SECONDS = 0.02
 READY, EXIT, ALONE = "rank-{}.ready", "rank-{}.exit", "alone-{}.json"  # the second is the keeper's
 GO = "go-{}"  # from outside: the links have the rate of that measurement
-
-
-class Library(Protocol):
-    """What a rank needs of a library for data-parallel training."""
-
-    def distribute(
-        self, config: ScalingConfig, network: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, Any]:
-        """Return network and optimizer such that a step updates by the mean gradient over all ranks."""
-
-    def barrier(self) -> None:
-        """Return once every rank has called this."""
-
-    def timeline(self, path: Path) -> contextlib.AbstractContextManager:
-        """Have the library write its own record of the steps in the block, where it has one."""
-
-    def stop(self) -> None:
-        """End communication."""
 
 
 class Ddp:
@@ -160,6 +141,7 @@ def _yield_timeline_thread() -> None:
     os.setpriority(os.PRIO_PROCESS, max(used, key=lambda task: used[task]), 19)
 
 
+Library = Ddp | Horovod
 LIBRARY: dict[str, Callable[[ScalingConfig, torch.device], Library]] = {"ddp": Ddp, "horovod": Horovod}
 
 
@@ -191,10 +173,16 @@ def shares(config: ScalingConfig, images: DeviceImages, me: int) -> Iterator[tup
         epoch += 1
 
 
-@cache
-def _initial(arch: str, num_classes: int, channels: int, bn_workers: int, seed: int) -> nn.Module:
-    """Return the network that every measurement of it begins with, to be copied; VGG-11's weights take seconds."""
-    return models.initialize(arch, num_classes, channels, bn_workers, seed)
+_initialize = cache(models.initialize)  # what every measurement of a network copies; VGG-11's weights take seconds
+
+
+def _begin(config: ScalingConfig, device: torch.device) -> tuple[DeviceImages, str, nn.Module, torch.optim.Optimizer]:
+    """Return images and their fingerprint, and a network as it is before any step with its optimizer."""
+    images, num_classes, fingerprint = load_images(config, device)
+    initial = _initialize(config.arch, num_classes, images.channels, config.bn_workers, config.seed)
+    network = copy.deepcopy(initial).to(device)
+    optimizer = torch.optim.SGD(network.parameters(), lr=config.lr, momentum=config.momentum)
+    return images, fingerprint, network, optimizer
 
 
 def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
@@ -249,9 +237,8 @@ def _train_alone(configs: Sequence[ScalingConfig], device: torch.device, path: P
     found: dict[str, float] = {}
     for config in configs:
         one = replace(config, ranks=1, hosts=1, link_mbit=math.inf, batch_size_per_rank=config.alone_batch_size)
-        images, num_classes, _ = load_images(one, device)
-        network = copy.deepcopy(_initial(one.arch, num_classes, images.channels, one.bn_workers, one.seed)).to(device)
-        step = _step(network, _sgd(one, network), shares(one, images, 0), device)
+        images, _, network, optimizer = _begin(one, device)
+        step = _step(network, optimizer, shares(one, images, 0), device)
         seconds = _timed(step, ALONE_WARMUP_STEPS, one.alone_steps)
         found[alone_name(config)] = one.batch_size * one.alone_steps / sum(seconds)
     write_whole(path, json.dumps(found))
@@ -260,10 +247,6 @@ def _train_alone(configs: Sequence[ScalingConfig], device: torch.device, path: P
 def alone_name(config: ScalingConfig) -> str:
     """Name what a measurement is compared with; measurements of one launch may share it."""
     return f"{config.arch} {config.data} {config.alone_batch_size}"
-
-
-def _sgd(config: ScalingConfig, network: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(network.parameters(), lr=config.lr, momentum=config.momentum)
 
 
 def _step(
@@ -298,13 +281,9 @@ def _timed(step: Callable[[], float], warmup: int, steps: int, meet: Callable[[]
 
 def train(config: ScalingConfig, library: Library, device: torch.device, folder: Path, me: int) -> dict[str, Any]:
     """Train one rank's share of the steps and return what was measured."""
-    _forget_peak(device)
-    images, num_classes, fingerprint = load_images(config, device)
-    plain = copy.deepcopy(_initial(config.arch, num_classes, images.channels, config.bn_workers, config.seed)).to(
-        device
-    )
+    images, fingerprint, plain, optimizer = _begin(config, device)
     torch.manual_seed(config.seed)
-    network, optimizer = library.distribute(config, plain, _sgd(config, plain))
+    network, optimizer = library.distribute(config, plain, optimizer)
     step = _step(network, optimizer, shares(config, images, me), device)
     seconds = _timed(step, config.warmup_steps, config.steps, library.barrier)
     if config.trace_steps:
@@ -315,12 +294,10 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
     library.barrier()
     return {
         "step_seconds": seconds,
-        "weights": _digest(weights),
+        "weights": hashlib.sha256(b"".join(one.tobytes() for one in weights)).hexdigest(),
         "parameters": sum(one.size for one in weights),
-        "peak_memory_bytes": _peak_memory(device),
         "data_fingerprint": fingerprint,
         "device": _gpu_name(device, config.ranks) if device.type == "cuda" else "",
-        "threads": len(os.sched_getaffinity(0)),
     }
 
 
@@ -329,24 +306,10 @@ def _gpu_name(gpu: torch.device, ranks: int) -> str:
     return name if each == 1 else f"{name}, up to {each} ranks on one"
 
 
-def _digest(arrays: Sequence[np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
 def _trace(config: ScalingConfig, library: Library, step: Callable[[], float], folder: Path, me: int) -> None:
-    from dolb.profiling.traces.formats import BARRIER  # late: most measurements are not traced and need no pandas
-
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if config.device_kind == "cuda":
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
-
-    def compare_clocks() -> None:
-        for _ in range(CLOCK_BARRIERS):
-            with torch.profiler.record_function(BARRIER):
-                library.barrier()
 
     # Shapes tell how many bytes a collective moves; Gloo's threads are seen only where all threads are.
     all_threads = torch.profiler._ExperimentalConfig(profile_all_threads=True)
@@ -354,27 +317,11 @@ def _trace(config: ScalingConfig, library: Library, step: Callable[[], float], f
         activities=kinds, record_shapes=True, acc_events=True, experimental_config=all_threads
     )
     with library.timeline(folder / "horovod-0.json"), profiler:
-        compare_clocks()
+        library.barrier()
         for number in range(config.trace_steps):
             with torch.profiler.record_function(f"step {number}"):
                 step()
-        compare_clocks()
     profiler.export_chrome_trace(str(folder / f"torch-{me}.json"))
-
-
-def _forget_peak(device: torch.device) -> None:
-    """Let the next measurement of this process have a peak of its own."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    else:
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
 
 
 if __name__ == "__main__":

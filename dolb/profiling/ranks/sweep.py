@@ -7,9 +7,8 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
+import numpy as np
 import xarray as xr
 
 from dolb import results
@@ -20,8 +19,6 @@ from dolb.profiling.simulator.step import SOURCE
 from dolb.profiling.traces import timeline
 from dolb.results.fill import Todo, fill
 
-_PAIR = ["library", "arch", "scaling", "repeat", "device"]
-
 
 def measure_all(
     configs: Sequence[ScalingConfig],
@@ -29,28 +26,24 @@ def measure_all(
     store: str | Path | None = None,
     time_limit: float | None = None,
     apart: bool = True,
-    oversubscribe: bool = False,
-    timeout: float = 600.0,
     progress: bool = True,
 ) -> xr.Dataset:
     """Return the measurements of ``configs`` as one Dataset with efficiencies, making those that the store lacks.
 
     A repetition is made whole before the next; within it the same processes make all that they can. ``apart`` gives
     each repetition processes of its own, so that repetitions differ in all that may differ. ``store`` and
-    ``time_limit`` are as in `fill`, ``oversubscribe`` and ``timeout``, of each measurement, as in `launch.measure`.
-    Whatever can be refused, such as a library that is not built, is refused before anything is measured.
+    ``time_limit`` are as in `fill`. Whatever can be refused, such as a library that is not built, is refused before
+    anything is measured.
     """
     for config in configs:
-        launch.check(config, oversubscribe=oversubscribe)
-    how: dict[str, Any] = {"oversubscribe": oversubscribe, "timeout": timeout}
+        launch.check(config)
 
     def make(todo: Todo[ScalingConfig]) -> Iterator[xr.Dataset]:
         for group in together(todo.waiting, apart):
             mine = list(todo.claim(group))
             if not mine:
                 continue
-            traced = mine[0].trace_steps > 0
-            rows = (timeline.traced(one, **how) for one in mine) if traced else launch.measure_together(mine, **how)
+            rows = (timeline.traced(one) for one in mine) if mine[0].trace_steps else launch.measure_together(mine)
             at_once = any(one.alone_steps for one in mine)  # their rows come when all are made
             with contextlib.closing(rows):
                 for row in rows:
@@ -58,17 +51,16 @@ def measure_all(
                     if todo.ends() and not at_once:
                         return
 
-    limits: dict[str, Any] = {"time_limit": time_limit, "progress": progress}
-    found = fill(configs, make, store=store, complete=with_settings, what="measurements", unit="measurement", **limits)
-    return with_efficiency(found).assign_attrs(found.attrs)
-
-
-def with_settings(ds: xr.Dataset) -> xr.Dataset:
-    """Add the settings that did not exist when runs were measured: by their keys they had today's defaults."""
-    lacking = {name: value for name, value in ScalingConfig().as_dict().items() if name not in ds}
-    return results.describe(
-        ds.assign_coords({name: ("run", [value] * ds.sizes["run"]) for name, value in lacking.items()})
+    found = fill(
+        configs,
+        make,
+        store=store,
+        time_limit=time_limit,
+        what="measurements",
+        unit="measurement",
+        progress=progress,
     )
+    return with_efficiency(found)
 
 
 def together(configs: Iterable[ScalingConfig], apart: bool = True) -> list[list[ScalingConfig]]:
@@ -80,22 +72,13 @@ def together(configs: Iterable[ScalingConfig], apart: bool = True) -> list[list[
 
 
 def with_efficiency(ds: xr.Dataset) -> xr.Dataset:
-    """Add each run's efficiency: its throughput over ranks times that of one rank alone.
+    """Add each run's efficiency: its throughput over ranks times that of one rank without a library, in its launch.
 
-    The one rank trained without a library, in the same launch. Of runs from before there was such a one it is the run
-    on one rank under the same library, of the same repetition, at the defaults: settings such as the bucket size do
-    nothing there. Under weak scaling the one rank has the batch of a rank, under strong scaling the global batch. Where
-    there is neither the efficiency is not known (NaN).
+    Under weak scaling the one rank has the batch of a rank, under strong scaling the global batch. Where no rank
+    trained alone the efficiency is not known (NaN).
     """
-    names = [*_PAIR, "ranks", "batch_size", "batch_size_per_rank", "images_per_second"]
-    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    table["one_rank_batch"] = table["batch_size_per_rank"].where(table["scaling"] == "weak", table["batch_size"])
-    same = [*_PAIR, "one_rank_batch"]
-    own = table[table["ranks"] == 1].drop_duplicates(same)[[*same, "images_per_second"]]
-    alone = table.merge(own, on=same, how="left", suffixes=("", "_alone"))["images_per_second_alone"]
-    if BASELINE in ds:
-        alone = pd.Series(ds[BASELINE].to_numpy()).fillna(alone)
-    efficiency = table["images_per_second"] / (table["ranks"] * alone)
+    alone = ds.get(BASELINE, np.nan)
+    efficiency = ds["images_per_second"] / (ds["ranks"] * alone)
     return results.describe(ds.assign(efficiency=("run", efficiency.to_numpy())))
 
 
@@ -105,8 +88,7 @@ def complete(measured: Iterable[xr.Dataset], simulation: xr.Dataset) -> xr.Datas
     Of what is given as measured, simulated rows are dropped, and so are, with a warning, runs on another device than
     the last one's: a table that is compared has one machine.
     """
-    parts = [with_settings(part) for part in measured]
-    runs = [one for part in parts for one in results.split(part) if str(one["source"].item()) != SOURCE]
+    runs = [one for part in measured for one in results.split(part) if str(one["source"].item()) != SOURCE]
     if not runs:
         raise ValueError("there is no measured run among the results given")
     device = str(runs[-1]["device"].item())

@@ -2,10 +2,9 @@
 
     python -m dolb.profiling.ranks.transfer NUMBER ADDRESS,ADDRESS,... SECONDS       started by `links`, for each host
 
-Every host listens, says that it does, and waits for a line on its standard input: by then all listen. It connects to
-the next host of the ring. A message of some bytes goes around, host by host, many times; then every host sends as fast
-as TCP lets it, as in a ring all-reduce. It prints the latency of a hop and the rate at which it received. It imports no
-torch: it costs some milliseconds.
+Every host listens, and connects to the next host of the ring as soon as that one does. A message of some bytes goes
+around, host by host, many times; then every host sends as fast as TCP lets it, as in a ring all-reduce. It prints the
+latency of a hop and the rate at which it received. It imports no torch: it costs some milliseconds.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ TIMEOUT = 60.0  # for another host
 def main(me: int, addresses: list[str], seconds: float) -> dict[str, float]:
     """Take part in the ring and return ``latency_seconds`` and ``bytes_per_second``."""
     with socket.create_server((addresses[me], PORT)) as server:
-        print("listening", flush=True)
-        sys.stdin.readline()
-        following = socket.create_connection((addresses[(me + 1) % len(addresses)], PORT), TIMEOUT)
+        following = _connect(addresses[(me + 1) % len(addresses)])
         server.settimeout(TIMEOUT)
         before, _ = server.accept()
     with following:
@@ -49,6 +46,18 @@ def main(me: int, addresses: list[str], seconds: float) -> dict[str, float]:
             rate = _receive(before, seconds)
         sender.join()
     return {"latency_seconds": latency, "bytes_per_second": rate}
+
+
+def _connect(address: str) -> socket.socket:
+    """Connect to the next host, which may not listen yet."""
+    end = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return socket.create_connection((address, PORT), TIMEOUT)
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _around(first: bool, before: socket.socket, following: socket.socket) -> float:

@@ -75,31 +75,25 @@ UNKNOWN: dict[str, Range] = {
     "request_seconds": Range(0.1 * MICROSECOND, 1 * MICROSECOND, log=True),
     "jitter": Range(0.015, 0.12, log=True),
 }
-KNOBS = (*UNKNOWN, "tensor_seconds", "compute")
+MIDDLE = (0.05, 0.95)  # the tails beyond a band, which holds nine tenths of what is drawn
 
 
 def turn(scenario: Scenario, knobs: Knobs) -> Scenario:
     """Return the scenario with some of its unknowns set.
 
     ``bandwidth``: share of the links' peak that is achieved. ``latency``: factor on every latency. ``message_seconds``,
-    ``request_seconds``: work of Horovod's coordinator per rank, and per tensor of a rank. ``tensor_seconds``: work of
-    the library per gradient. ``jitter``: standard deviation of compute times over ranks. ``compute``: factor on the
-    time of compute.
+    ``request_seconds``: work of Horovod's coordinator per rank, and per tensor of a rank. ``jitter``: standard
+    deviation of compute times over ranks. ``compute``: factor on the time of compute.
     """
-    unknown = set(knobs) - set(KNOBS)
-    if unknown:
-        raise ValueError(f"knobs {sorted(unknown)} are not known; accepted: {', '.join(KNOBS)}")
-    network, policy, tensors = scenario.network, scenario.policy, scenario.tensors
+    over, policy = scenario.network, scenario.policy
     factor = knobs.get("latency", 1.0)
-    intra, inter = (Link(link.latency * factor, link.bandwidth) for link in (network.intra, network.inter))
-    network = replace(
-        network,
-        intra=intra,
-        inter=inter,
-        launch=network.launch * factor,
-        achieved=knobs.get("bandwidth", network.achieved),
+    over = replace(
+        over,
+        intra=Link(over.intra.latency * factor, over.intra.bandwidth),
+        inter=Link(over.inter.latency * factor, over.inter.bandwidth),
+        launch=over.launch * factor,
+        achieved=knobs.get("bandwidth", over.achieved),
     )
-    policy = replace(policy, tensor_seconds=knobs.get("tensor_seconds", policy.tensor_seconds))
     if isinstance(policy, Horovod):
         policy = replace(
             policy,
@@ -107,105 +101,36 @@ def turn(scenario: Scenario, knobs: Knobs) -> Scenario:
             message_seconds=knobs.get("message_seconds", policy.message_seconds),
             request_seconds=knobs.get("request_seconds", policy.request_seconds),
         )
-    slower = knobs.get("compute", 1.0)
-    tensors = replace(
-        tensors,
-        forward_seconds=tensors.forward_seconds * slower,
-        backward_seconds=tensors.backward_seconds * slower,
-        optimizer_seconds=tensors.optimizer_seconds * slower,
-    )
-    jitter = knobs.get("jitter", scenario.jitter)
-    return replace(scenario, tensors=tensors, network=network, policy=policy, jitter=jitter)
+    step, jitter = scenario.tensors.slower(knobs.get("compute", 1.0)), knobs.get("jitter", scenario.jitter)
+    return replace(scenario, tensors=step, network=over, policy=policy, jitter=jitter)
 
 
-def draw(
-    scenarios: Mapping[str, Scenario],
-    ranks: Sequence[int],
-    ranges: Mapping[str, Range] = UNKNOWN,
-    draws: int = 64,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Return the curves of every scenario at quasi-random values of what is unknown, the same for all of them.
+def draw(scenarios: Mapping[str, Scenario], ranks: Sequence[int], draws: int) -> dict[str, np.ndarray]:
+    """Return the efficiencies of every scenario, draws by ranks, at quasi-random values of `UNKNOWN`.
 
-    Rows have ``draw``, the knobs, and the times of a step.
+    A draw has the same values for all scenarios, so that these can be compared within it.
     """
-    sampler = qmc.Sobol(len(ranges), rng=np.random.default_rng(seed))
+    sampler = qmc.Sobol(len(UNKNOWN), rng=np.random.default_rng(0))
     shares = sampler.random_base2(int(np.ceil(np.log2(draws))))[:draws]
-    values = {name: limits.at(shares[:, column]) for column, (name, limits) in enumerate(ranges.items())}
-    tables = []
-    for index in range(draws):
-        knobs = {name: float(column[index]) for name, column in values.items()}
-        turned = {library: turn(scenario, knobs) for library, scenario in scenarios.items()}
-        tables.append(_sweep(turned, ranks).assign(draw=index, **knobs))
-    return pd.concat(tables, ignore_index=True)
-
-
-def _sweep(scenarios: Mapping[str, Scenario], ranks: Sequence[int]) -> pd.DataFrame:
-    """Return a row per scenario and number of ranks."""
-    rows = [
-        {"library": library, **vars(simulate(scenario, count))}
-        for library, scenario in scenarios.items()
-        for count in ranks
-    ]
-    return pd.DataFrame(rows)
-
-
-def band(drawn: pd.DataFrame, mass: float = 0.9) -> pd.DataFrame:
-    """Return low, median and high efficiency by library and ranks: the middle ``mass`` of what `draw` returned."""
-    tails = [(1 - mass) / 2, 0.5, (1 + mass) / 2]
-    table = drawn.groupby(["library", "ranks"], sort=False)["efficiency"].quantile(np.array(tails)).unstack()  # noqa: PD010
-    table.columns = pd.Index(["low", "median", "high"])
-    return table.reset_index().assign(source=SOURCE)
-
-
-def bends(drawn: pd.DataFrame, drop: float = 0.05, mass: float = 0.9) -> pd.DataFrame:
-    """Return low and high of the fewest ranks whose doubling costs more than ``drop``, by library, over the draws.
-
-    Of every draw it is one of the ranks that were drawn, with the curve straight between them over the logarithm of
-    ranks, and infinite where it does not bend.
-    """
-    found: dict[str, list[float]] = {}
-    for (library, _), curve in drawn.groupby(["library", "draw"], sort=False):
-        ranks, efficiency = curve["ranks"].to_numpy(float), curve["efficiency"].to_numpy()
-        lost = efficiency - np.interp(np.log(2 * ranks), np.log(ranks), efficiency)
-        bent = ranks[(lost > drop) & (2 * ranks <= ranks[-1]) & (ranks > 1)]
-        found.setdefault(str(library), []).append(float(bent[0]) if len(bent) else np.inf)
-    # Values of draws, not between them: some may be infinite.
-    tails = {
-        library: np.quantile(at, [(1 - mass) / 2, (1 + mass) / 2], method="nearest") for library, at in found.items()
+    values = np.column_stack([limits.at(column) for limits, column in zip(UNKNOWN.values(), shares.T, strict=True)])
+    drawn = [dict(zip(UNKNOWN, row, strict=True)) for row in values.tolist()]
+    return {
+        name: np.array([[simulate(turn(scenario, knobs), count).efficiency for count in ranks] for knobs in drawn])
+        for name, scenario in scenarios.items()
     }
-    return pd.DataFrame.from_dict(tails, orient="index", columns=["low", "high"])
-
-
-def leads(drawn: pd.DataFrame, library: str, over: str, mass: float = 0.9) -> pd.DataFrame:
-    """Return, by ranks, low and high of one library's efficiency over another's in the same draw."""
-    curves = _curves(drawn)
-    ratio = curves[library] / curves[over]
-    tails = ratio.groupby("ranks").quantile(np.array([(1 - mass) / 2, (1 + mass) / 2])).unstack()  # noqa: PD010
-    return tails.set_axis(["low", "high"], axis=1)
-
-
-def wins(drawn: pd.DataFrame, library: str, over: str) -> pd.Series:
-    """Return, by ranks, the share of draws in which one library is more efficient than another."""
-    curves = _curves(drawn)
-    return curves[library].gt(curves[over]).groupby("ranks").mean()
-
-
-def _curves(drawn: pd.DataFrame) -> dict[str, pd.Series]:
-    return {str(name): part.set_index(["draw", "ranks"])["efficiency"] for name, part in drawn.groupby("library")}
 
 
 # Rows
 
 
-def on_summit(policy: Policy, arch: str = ARCH, batch_per_rank: int = BATCH_PER_RANK) -> Scenario:
-    """Return training on Summit's V100 GPUs, at their published speed.
+def on_summit(policy: Policy) -> Scenario:
+    """Return training of the study's network on Summit's V100 GPUs, at their published speed.
 
     The jitter of compute times is what published points of other machines ask for; bandwidth is the assumed share of
     the peak, which these points do not tell.
     """
-    step = tensors.v100(arch, batch_per_rank)
-    return Scenario(step, network.preset("summit"), policy, batch_per_rank, jitter=FITTED_JITTER)
+    step = tensors.v100(ARCH, BATCH_PER_RANK)
+    return Scenario(step, network.preset("summit"), policy, BATCH_PER_RANK, jitter=FITTED_JITTER)
 
 
 def simulated(points_per_doubling: int = 3, draws: int = 64) -> xr.Dataset:
@@ -222,14 +147,14 @@ def simulated(points_per_doubling: int = 3, draws: int = 64) -> xr.Dataset:
     return simulated_rows(rows)
 
 
-def row(scenario: Scenario, ranks: int, arch: str, **more: Any) -> Row:
-    """Return the row of one simulated step."""
+def row(scenario: Scenario, ranks: int, **more: Any) -> Row:
+    """Return the row of one simulated step of the study's network; ``more`` are further columns, or other values."""
     policy, step = scenario.policy, simulate(scenario, ranks)
     config = ScalingConfig(
         experiment="ddp-vs-horovod",
         library="ddp" if isinstance(policy, DDP) else "horovod",
         ranks=ranks,
-        arch=arch,
+        arch=ARCH,
         batch_size_per_rank=scenario.batch_per_rank,
         steps=1,
         warmup_steps=0,
@@ -261,33 +186,23 @@ def _settings(policy: Policy) -> dict[str, Any]:
 
 
 def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int) -> Iterable[Row]:
-    drawn = draw(scenarios, counts, draws=draws)
-    middle, bent = band(drawn).set_index(["library", "ranks"]), bends(drawn)
-    ddp = POLICIES[0].name
+    drawn = draw(scenarios, counts, draws)
+    of_ddp = drawn[POLICIES[0].name]
     for name, scenario in scenarios.items():
-        ahead, lead = wins(drawn, ddp, name), leads(drawn, ddp, name)
-        for ranks in counts:
-            compared = name != ddp and ranks > 1
-            yield row(
-                scenario,
-                ranks,
-                ARCH,
-                efficiency_low=middle.loc[(name, ranks), "low"],
-                efficiency_high=middle.loc[(name, ranks), "high"],
-                bend_low=bent.loc[name, "low"],
-                bend_high=bent.loc[name, "high"],
-                ddp_ahead=ahead[ranks] if compared else np.nan,
-                ddp_lead_low=lead.loc[ranks, "low"] if compared else np.nan,
-                ddp_lead_high=lead.loc[ranks, "high"] if compared else np.nan,
-            )
+        bounds = np.quantile(drawn[name], MIDDLE, axis=0).T
+        leads = np.quantile(of_ddp / drawn[name], MIDDLE, axis=0).T
+        for ranks, (low, high), lead in zip(counts, bounds, leads, strict=True):
+            compared = scenario.policy != POLICIES[0] and ranks > 1
+            lead_low, lead_high = lead if compared else (np.nan, np.nan)
+            band = {"efficiency_low": low, "efficiency_high": high}
+            yield row(scenario, ranks, **band, ddp_lead_low=lead_low, ddp_lead_high=lead_high)
 
 
 def _ablation(scenario: Scenario, counts: Sequence[int]) -> Iterable[Row]:
     for mechanism in MECHANISMS:
         off = without(scenario, mechanism)
         for ranks in counts:
-            # Named by what it was before: what is off stands in a column of its own.
-            yield row(off, ranks, ARCH) | {"variant": scenario.policy.name, "switched_off": mechanism}
+            yield row(off, ranks, variant=scenario.policy.name, switched_off=mechanism)
 
 
 def _tuning(scenario: Scenario) -> Iterable[Row]:
@@ -296,7 +211,7 @@ def _tuning(scenario: Scenario) -> Iterable[Row]:
     for fusion in FUSIONS_MB:
         for cycle in CYCLES_MS:
             tuned = replace(policy, fusion_bytes=fusion * MIB, cycle_seconds=cycle * MILLISECOND)
-            yield row(replace(scenario, policy=tuned), TUNED_GPUS, ARCH, variant=TUNED)
+            yield row(replace(scenario, policy=tuned), TUNED_GPUS, variant=TUNED)
 
 
 def ring_message_steps(ranks: int) -> int:
@@ -320,23 +235,18 @@ def ring_message_steps(ranks: int) -> int:
 
 
 def _ring_row(ranks: int) -> Row:
-    base = row(on_summit(POLICIES[0]), ranks, ARCH)
     unknown = ("step_seconds", "images_per_second", "efficiency", "communication_seconds", "negotiation_seconds")
-    return {
-        **base,
-        **dict.fromkeys(unknown, np.nan),
-        "library": "ring",
-        "variant": "ring all-reduce",
-        "network": "none",
-        "message_steps": float(ring_message_steps(ranks)),
-    }
+    words = {"library": "ring", "variant": "ring all-reduce", "network": "none"}
+    steps = float(ring_message_steps(ranks))
+    return row(on_summit(POLICIES[0]), ranks, **words, message_steps=steps, **dict.fromkeys(unknown, np.nan))
 
 
 def simulated_rows(rows: Sequence[Row]) -> xr.Dataset:
     """Make a Dataset of simulated rows, each with a key of its own and the provenance of something computed."""
     table = pd.DataFrame(list(rows))
     named = ["variant", "network", "ranks", "switched_off", "bucket_mb", "fusion_threshold_mb", "cycle_time_ms", "arch"]
-    table["key"] = [_key(json.dumps({SOURCE: list(values)})) for values in table[named].itertuples(index=False)]
+    told = [json.dumps({SOURCE: list(values)}) for values in table[named].itertuples(index=False)]
+    table["key"] = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in told]
     about = results.provenance(
         torch_version=torch.__version__, device="none: simulated", engine="simulated", data_fingerprint="none"
     )
@@ -349,22 +259,15 @@ def simulated_rows(rows: Sequence[Row]) -> xr.Dataset:
     return results.describe(results.validate(xr.Dataset(columns).set_coords(coordinates)))
 
 
-def _key(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def named(measured: xr.Dataset) -> xr.Dataset:
     """Give measured runs the words that simulated rows have: library, network, and that nothing was switched off.
 
-    On GPUs that is NCCL under either library: `launch` starts no Horovod there that was built without it. Peak memory
-    is left out, as a simulated step has none.
+    On GPUs that is NCCL under either library: `launch` starts no Horovod there that was built without it.
     """
-    libraries, kinds = (measured[name].to_numpy().tolist() for name in ("library", "device_kind"))
-    hosts = measured["hosts"].to_numpy()
+    on_cpu, linked = measured["device_kind"].to_numpy() == "cpu", measured["hosts"].to_numpy() > 1
     words = {
-        "variant": [_NAMES[library] for library in libraries],
-        "network": np.where(hosts > 1, "links", ["loopback" if kind == "cpu" else "NCCL" for kind in kinds]),
-        "switched_off": ["none"] * len(kinds),
+        "variant": np.array([_NAMES[library] for library in measured["library"].to_numpy().tolist()]),
+        "network": np.where(linked, "links", np.where(on_cpu, "loopback", "NCCL")),
+        "switched_off": np.full(len(linked), "none"),
     }
-    columns = {name: ("run", np.array(values)) for name, values in words.items()}
-    return results.describe(measured.drop_vars("peak_memory_bytes", errors="ignore").assign(columns))
+    return results.describe(measured.assign({name: ("run", values) for name, values in words.items()}))

@@ -19,7 +19,6 @@ from dolb.profiling.simulator.network import MICROSECOND, levels, ring_steps
 MIB = 1024 * 1024
 MILLISECOND = 1e-3
 PHASES = 8
-AGREEMENTS = ("tree", "ring")
 GLOO_THREADS = 2  # of torch's Gloo backend, each of which runs a collective; a test asks torch
 # The response cache came with horovod/horovod#902, after 0.16.1.
 _FIRST_CACHED, _FIRST_FAST = (0, 16, 2), (0, 21)
@@ -61,8 +60,6 @@ class DDP:
 
     Parameters
     ----------
-    tensor_seconds
-        Host work per gradient: hooks, copies into the bucket and out of it.
     lanes
         How many buckets are reduced at once: one by NCCL, which has a stream, `GLOO_THREADS` by Gloo. Lanes wait for
         messages side by side and take turns with bytes, which have one core or link to go through.
@@ -70,14 +67,8 @@ class DDP:
 
     bucket_bytes: int = 25 * MIB
     first_bucket_bytes: int = MIB
-    tensor_seconds: float = 0.0
     lanes: int = 1
     name: str = field(default="DDP", init=False)
-
-    def __post_init__(self) -> None:
-        """Refuse to reduce nothing at a time."""
-        if self.lanes < 1:
-            raise ValueError(f"lanes is {self.lanes}; numbers from 1 are accepted")
 
     @property
     def phases(self) -> tuple[float, ...]:
@@ -133,14 +124,8 @@ class Horovod:
     latency: float = 3 * MICROSECOND
     message_seconds: float = 1 * MICROSECOND
     request_seconds: float = 0.3 * MICROSECOND
-    tensor_seconds: float = 0.0
     blocking: bool = False
     name: str = "Horovod"
-
-    def __post_init__(self) -> None:
-        """Refuse an agreement that is none."""
-        if self.agreement not in AGREEMENTS:
-            raise ValueError(f"agreement {self.agreement!r} is not known; accepted: {', '.join(AGREEMENTS)}")
 
     @property
     def phases(self) -> tuple[float, ...]:
@@ -185,20 +170,14 @@ class Horovod:
 Policy = DDP | Horovod
 
 
-def horovod(version: str, response_cache: bool | None = None, blocking: bool = False) -> Horovod:
+def horovod(version: str, response_cache: bool | None = None) -> Horovod:
     """Return Horovod with the defaults of a version, such as ``0.20``; the cache is on where the version has it."""
-    try:
-        numbers = tuple(int(part) for part in version.split("."))
-    except ValueError:
-        raise ValueError(
-            f"Horovod's version {version!r} is not understood; numbers such as 0.20 are accepted"
-        ) from None
+    numbers = tuple(int(part) for part in version.split("."))
     fast = numbers >= _FIRST_FAST
     return Horovod(
         cycle_seconds=(1 if fast else 5) * MILLISECOND,
         fusion_bytes=(128 if fast else 64) * MIB,
         response_cache=numbers >= _FIRST_CACHED if response_cache is None else response_cache,
-        blocking=blocking,
         name=f"Horovod {version}" + (", no cache" if response_cache is False else ""),
     )
 

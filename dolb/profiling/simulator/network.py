@@ -20,13 +20,6 @@ class Link:
     latency: float
     bandwidth: float
 
-    def __post_init__(self) -> None:
-        """Refuse what no link can be."""
-        if self.latency < 0:
-            raise ValueError(f"latency of a link is {self.latency}; seconds from 0 are accepted")
-        if self.bandwidth <= 0:
-            raise ValueError(f"bandwidth of a link is {self.bandwidth}; bytes per second above 0 are accepted")
-
 
 @dataclass(frozen=True)
 class Network:
@@ -56,15 +49,6 @@ class Network:
     launch: float = 0.0
     chunk_bytes: int = 0
     shared_bandwidth: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what no network can be."""
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm {self.algorithm!r} is not known; accepted: {', '.join(ALGORITHMS)}")
-        if self.ranks_per_node < 1:
-            raise ValueError(f"ranks_per_node is {self.ranks_per_node}; numbers from 1 are accepted")
-        if not 0 < self.achieved <= 1:
-            raise ValueError(f"achieved is {self.achieved}; a share of the peak above 0, up to 1, is accepted")
 
     def shape(self, ranks: int) -> tuple[int, int]:
         """Return how many nodes the ranks fill, the last perhaps in part, and how many ranks a full one has."""
@@ -151,21 +135,21 @@ NETWORKS: dict[str, Network] = {
 def preset(name: str) -> Network:
     """Return a network by name."""
     if name not in NETWORKS:
-        raise ValueError(f"network {name!r} is not known; accepted: {', '.join(NETWORKS)}, or loopback()")
+        raise ValueError(f"network {name!r} is not known; accepted: {', '.join(NETWORKS)}")
     return NETWORKS[name]
 
 
-def loopback(latency: float, bandwidth: float, rank_bandwidth: float | None = None) -> Network:
+def loopback(latency: float, bandwidth: float, rank_bandwidth: float) -> Network:
     """Return the ranks of one machine, which reduce in a ring through memory that all of them share.
 
     ``bandwidth`` is what ranks have together, ``rank_bandwidth`` the most that one rank moves, whose core has to copy
     every byte. The numbers differ from machine to machine: `fit` finds them.
     """
-    link = Link(latency, bandwidth if rank_bandwidth is None else rank_bandwidth)
+    link = Link(latency, rank_bandwidth)
     return Network("loopback", 1 << 30, link, link, algorithm="ring", shared_bandwidth=bandwidth)
 
 
-def over_links(latency: float, bandwidth: float, ranks_per_host: int = 1) -> Network:
+def over_links(latency: float, bandwidth: float, ranks_per_host: int) -> Network:
     """Return hosts around a switch, which reduce in a ring, each over a link of its own.
 
     Both numbers are a link's, as `links` measures them. Within a host nothing but the latency is counted.

@@ -8,7 +8,7 @@ efficiencies are met neither better nor worse.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,9 +17,8 @@ import torch
 import xarray as xr
 from torch import nn
 
-from dolb import models, results
+from dolb import models
 
-LAYER_TIMES = "layer-times"  # the file of published measurements
 # ResNet-50 in fp32 on one V100, images/s: of PyTorch's DDP benchmark (32 images a batch), and of NVIDIA's
 # DeepLearningExamples. Both are in `scaling_measurements` of the claims.
 V100_BATCH_32, V100_NVLINK_NODE = 329.0, 367.0
@@ -42,16 +41,6 @@ class Tensors:
     backward_seconds: np.ndarray
     optimizer_seconds: float = 0.0
 
-    def __post_init__(self) -> None:
-        """Refuse columns that do not fit together."""
-        lengths = {len(self.names), len(self.bytes), len(self.forward_seconds), len(self.backward_seconds)}
-        if lengths == {0} or len(lengths) > 1:
-            raise ValueError(f"columns of tensors have lengths {sorted(lengths)}; one length above 0 is accepted")
-        for name in ("bytes", "forward_seconds", "backward_seconds", "optimizer_seconds"):
-            column = np.asarray(getattr(self, name))
-            if not (np.isfinite(column).all() and (column >= 0).all()):
-                raise ValueError(f"{name} has {column.min()} as its least; numbers from 0 are accepted")
-
     def __len__(self) -> int:
         """Return how many tensors there are."""
         return len(self.names)
@@ -66,9 +55,14 @@ class Tensors:
         """Seconds of a whole step on such a rank."""
         return self.compute_seconds + self.optimizer_seconds
 
-    def ready_seconds(self, seconds_per_tensor: float = 0.0) -> np.ndarray:
-        """Return when each gradient is there, in backward order; ``seconds_per_tensor`` is the library's own work."""
-        return self.forward_seconds.sum() + np.cumsum(self.backward_seconds[::-1] + seconds_per_tensor)
+    def ready_seconds(self) -> np.ndarray:
+        """Return when each gradient is there, in backward order."""
+        return self.forward_seconds.sum() + np.cumsum(self.backward_seconds[::-1])
+
+    def slower(self, factor: float) -> Tensors:
+        """Return the tensors with every time that much longer."""
+        times = {name: getattr(self, name) * factor for name in ("forward_seconds", "backward_seconds")}
+        return replace(self, **times, optimizer_seconds=self.optimizer_seconds * factor)
 
 
 @lru_cache(maxsize=32)
@@ -118,52 +112,14 @@ def v100(arch: str, batch_per_rank: int = 32) -> Tensors:
     return by_multiplications(work(arch), batch_per_rank / v100_images_per_second(arch))
 
 
-def layer_times() -> xr.Dataset | None:
-    """Return the published measurements, layer by layer, or None where there are none yet."""
-    try:
-        return results.published(LAYER_TIMES)
-    except FileNotFoundError:
-        return None
-
-
-def measured(
-    arch: str,
-    batch_per_rank: int = 32,
-    image_size: int = 224,
-    precision: str = "fp32",
-    device: str = "H200",
-    times: xr.Dataset | None = None,
-) -> Tensors:
-    """Return a network's tensors as measured on a device, found by a part of its name, in ``times`` or as published."""
-    ds = layer_times() if times is None else times
-    if ds is None:
-        raise FileNotFoundError(
-            f"results/{LAYER_TIMES}.nc is not there; `python benchmarks/layer_times.py` measures it"
-        )
-    asked = {"arch": arch, "batch_size_per_rank": batch_per_rank, "image_size": image_size, "precision": precision}
-    found = np.array([device in str(name) for name in ds["device"].to_numpy()])
-    for name, value in asked.items():
-        found &= ds[name].to_numpy() == value
-    if found.sum() != 1:
-        rows = zip(*(ds[name].to_numpy().tolist() for name in (*asked, "device")), strict=True)
-        there = "; ".join(sorted(", ".join(map(str, row)) for row in rows))
-        raise ValueError(f"{found.sum()} measurements of {asked} on {device!r}, one is needed; there are: {there}")
-    return from_dataset(one_measurement(ds, int(np.argmax(found))))
-
-
-def one_measurement(ds: xr.Dataset, number: int) -> xr.Dataset:
+def one_measurement(times: xr.Dataset, number: int) -> xr.Dataset:
     """Return one of several measurements, with its own tensors."""
-    one = ds.isel(run=[number], layer=np.flatnonzero(ds["layer_run"].to_numpy() == number))
+    one = times.isel(run=[number], layer=np.flatnonzero(times["layer_run"].to_numpy() == number))
     return one.assign(layer_run=xr.zeros_like(one["layer_run"]))
 
 
-def from_dataset(ds: xr.Dataset) -> Tensors:
-    """Read the tensors of one measurement: names of the schema on ``layer``, in registration order."""
-    wanted = ("tensor", "tensor_bytes", "forward_seconds", "backward_seconds")
-    missing = [name for name in wanted if name not in ds or ds[name].dims != ("layer",)]
-    if missing:
-        raise ValueError(f"{', '.join(missing)} not found on dimension 'layer'; needed: {', '.join(wanted)}")
-    if ds.sizes.get("run", 1) != 1:
-        raise ValueError(f"there are {ds.sizes['run']} measurements; one is accepted, and `measured` finds one")
-    names, sizes, forward, backward = (ds[column].to_numpy() for column in wanted)
+def from_dataset(one: xr.Dataset) -> Tensors:
+    """Read the tensors of one measurement."""
+    columns = ("tensor", "tensor_bytes", "forward_seconds", "backward_seconds")
+    names, sizes, forward, backward = (one[column].to_numpy() for column in columns)
     return Tensors(tuple(map(str, names)), sizes, forward, backward)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -26,22 +26,22 @@ def policy_data(policy: Policy) -> dict[str, Any]:
     return {"kind": "ddp" if isinstance(policy, DDP) else "horovod", **asdict(policy)}
 
 
-def whatif_data(archs: Sequence[str] = ARCHS, times: xr.Dataset | None = None) -> dict[str, Any]:
+def whatif_data(times: xr.Dataset) -> dict[str, Any]:
     """Return everything that the panel knows: networks, GPUs layer by layer, machines, libraries, constants, defaults.
 
-    ``times`` are measured layer times, as `tensors.layer_times` returns them; without them the GPU is a V100.
+    ``times`` are measured layer times; a GPU is offered where all networks were measured on it.
     """
     policies: list[Policy] = [DDP(), *(horovod(version) for version in VERSIONS)]
     return {
         "source": SOURCE,
-        "models": {arch: {"bytes": tensors.work(arch)["bytes"].tolist()} for arch in archs},
-        "gpus": {PUBLISHED_GPU: {arch: _published(arch) for arch in archs}, **_measured(archs, times)},
+        "models": {arch: {"bytes": tensors.work(arch)["bytes"].tolist()} for arch in ARCHS},
+        "gpus": {PUBLISHED_GPU: {arch: _published(arch) for arch in ARCHS}, **_measured(times)},
         "networks": {name: asdict(network.preset(name)) for name in MACHINES},
         "policies": {policy.name: policy_data(policy) for policy in policies},
         "constants": {"euler": EULER, "phases": Horovod().phases},
         "most_ranks": [16, 96, 1536, 6144, 27648],
         "defaults": {
-            "model": tensors.REFERENCE if tensors.REFERENCE in archs else archs[0],
+            "model": tensors.REFERENCE,
             "gpu": PUBLISHED_GPU,
             "network": MACHINES[0],
             "ddp": policies[0].name,
@@ -61,20 +61,16 @@ def _published(arch: str) -> dict[str, Any]:
     }
 
 
-def _measured(archs: Sequence[str], times: xr.Dataset | None) -> dict[str, dict[str, Any]]:
+def _measured(times: xr.Dataset) -> dict[str, dict[str, Any]]:
     """Return the GPUs, in each precision, on which every network of the panel was measured."""
-    if times is None:
-        return {}
-    usable = (times["image_size"] == IMAGE_SIZE) & (times["batch_size_per_rank"] == BATCH_PER_RANK)
-    names = ("device", "precision", "arch")
-    rows = set(zip(*(times[name].to_numpy()[usable.to_numpy()].tolist() for name in names), strict=True))
-    gpus = {}
-    for device, precision in sorted({row[:2] for row in rows}):
-        if all((device, precision, arch) in rows for arch in archs):
-            read = {"precision": precision, "device": device, "times": times}
-            steps = {arch: tensors.measured(arch, BATCH_PER_RANK, IMAGE_SIZE, **read) for arch in archs}
-            gpus[f"{device} (measured, {precision})"] = {arch: _profile(step) for arch, step in steps.items()}
-    return gpus
+    names = ("device", "precision", "arch", "image_size", "batch_size_per_rank")
+    rows = zip(*(times[name].to_numpy().tolist() for name in names), strict=True)
+    gpus: dict[str, dict[str, Any]] = {}
+    for number, (device, precision, arch, *where) in enumerate(rows):
+        if arch in ARCHS and where == [IMAGE_SIZE, BATCH_PER_RANK]:
+            step = tensors.from_dataset(tensors.one_measurement(times, number))
+            gpus.setdefault(f"{device} (measured, {precision})", {})[arch] = _profile(step)
+    return {name: gpus[name] for name in sorted(gpus) if len(gpus[name]) == len(ARCHS)}
 
 
 def _profile(step: tensors.Tensors) -> dict[str, Any]:
@@ -85,16 +81,16 @@ def _profile(step: tensors.Tensors) -> dict[str, Any]:
     }
 
 
-def whatif_html(data: Mapping[str, Any], static: str = "../_static", identifier: str = "dolb-whatif") -> str:
+def whatif_html(data: Mapping[str, Any], static: str = "../_static") -> str:
     """Return the panel as HTML: its data, the script at ``static``, and a text for pages without JavaScript."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag can end the script early
-    return f"""<figure class="dolb-figure dolb-whatif" id="{identifier}" aria-label="What if: simulated efficiency">
+    return f"""<figure class="dolb-figure dolb-whatif" id="dolb-whatif" aria-label="What if: simulated efficiency">
 <p>Simulated efficiency of DDP and Horovod; the controls need JavaScript.</p>
 </figure>
-<script type="application/json" id="{identifier}-data">{text}</script>
+<script type="application/json" id="dolb-whatif-data">{text}</script>
 <script src="{static}/whatif.js"></script>
 <script>
-dolbWhatif.build(document.getElementById("{identifier}"),
-  JSON.parse(document.getElementById("{identifier}-data").textContent));
+dolbWhatif.build(document.getElementById("dolb-whatif"),
+  JSON.parse(document.getElementById("dolb-whatif-data").textContent));
 </script>
 """

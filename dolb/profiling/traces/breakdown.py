@@ -15,6 +15,7 @@ import xarray as xr
 
 # Backward operators as torch names them; a rank that has done the last of a step waits for the others.
 BACKWARD = ("autograd::engine::evaluate_function", "backward")
+NOTHING = np.empty((0, 2))
 
 
 def step_times(events: xr.Dataset) -> pd.DataFrame:
@@ -28,9 +29,11 @@ def step_times(events: xr.Dataset) -> pd.DataFrame:
     """
     rows = []
     for rank, step, start, end, lanes in _steps(events):
-        compute, communication, negotiation = (lanes[lane] for lane in ("compute", "communication", "negotiation"))
+        names = ("compute", "communication", "negotiation", "queue")
+        compute, communication, negotiation, queue = (lanes.get(lane, NOTHING) for lane in names)
         busy, either = _length(compute), _length(_union(np.concatenate([compute, communication])))
         reduced = _length(communication) or np.nan
+        reduced_or_negotiated = _length(_union(np.concatenate([negotiation, communication])))
         rows.append(
             {
                 "rank": rank,
@@ -42,8 +45,8 @@ def step_times(events: xr.Dataset) -> pd.DataFrame:
                 "hidden_us": reduced - (either - busy),
                 "idle_us": end - start - either,
                 "negotiation_us": _length(negotiation),
-                "between_us": _length(negotiation) - _overlap(negotiation, communication),
-                "queue_us": _length(lanes["queue"]),
+                "between_us": reduced_or_negotiated - _length(communication),
+                "queue_us": _length(queue),
             }
         )
     return pd.DataFrame(rows)
@@ -61,39 +64,32 @@ def lateness(events: xr.Dataset) -> pd.DataFrame:
         mine = frame[(frame["rank"] == rank) & (frame["lane"] == "compute") & frame["start_us"].between(start, end)]
         backward = mine[mine["name"].str.startswith(BACKWARD)]
         if backward.empty:
-            backward = mine[mine["start_us"] < lanes["communication"].max(initial=start)]
+            backward = mine[mine["start_us"] < lanes.get("communication", NOTHING).max(initial=start)]
         done.append({"rank": rank, "step": step, "done_us": backward["end_us"].max()})
     table = pd.DataFrame(done, columns=["rank", "step", "done_us"]).sort_values(["step", "rank"], ignore_index=True)
     first = table.groupby("step")["done_us"].transform("min")
     return table.assign(late_us=table["done_us"] - first).drop(columns="done_us")
 
 
-class _Lanes(dict):
-    def __missing__(self, lane: str) -> np.ndarray:
-        return np.empty((0, 2))
-
-
-def _steps(events: xr.Dataset) -> Iterator[tuple[int, int, float, float, _Lanes]]:
+def _steps(events: xr.Dataset) -> Iterator[tuple[int, int, float, float, dict[str, np.ndarray]]]:
     """Yield every step of every rank with the union of each lane's events, cut to the step."""
     frame = events.to_dataframe()
     steps = frame[frame["lane"] == "step"]
-    if steps.empty:
-        raise ValueError("the events have no lane 'step', so that no time can be counted")
     for rank, of_rank in frame.groupby("rank"):
-        lanes = {lane: _union(part[["start_us", "end_us"]].to_numpy()) for lane, part in of_rank.groupby("lane")}
+        lanes = {str(lane): _union(part[["start_us", "end_us"]].to_numpy()) for lane, part in of_rank.groupby("lane")}
         mine = steps[steps["rank"] == rank].sort_values("start_us")
         for name, (start, end) in zip(mine["name"], mine[["start_us", "end_us"]].to_numpy().tolist(), strict=True):
             cut = {
                 lane: np.clip(spans[(spans[:, 1] > start) & (spans[:, 0] < end)], start, end)
                 for lane, spans in lanes.items()
             }
-            yield int(str(rank)), int(name.rsplit(" ", 1)[-1]), start, end, _Lanes(cut)
+            yield int(str(rank)), int(name.rsplit(" ", 1)[-1]), start, end, cut
 
 
 def _union(spans: np.ndarray) -> np.ndarray:
     """Return disjoint intervals, in order, that cover what the given ones cover."""
     if len(spans) == 0:
-        return np.empty((0, 2))
+        return NOTHING
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     reach = np.maximum.accumulate(spans[:, 1])
     first = np.concatenate([[True], spans[1:, 0] > reach[:-1]])
@@ -102,8 +98,3 @@ def _union(spans: np.ndarray) -> np.ndarray:
 
 def _length(spans: np.ndarray) -> float:
     return float((spans[:, 1] - spans[:, 0]).sum())
-
-
-def _overlap(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the length that two sets of disjoint intervals share."""
-    return _length(one) + _length(other) - _length(_union(np.concatenate([one, other])))

@@ -21,7 +21,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb import results
-from dolb.profiling.traces.formats import BARRIER, COLUMNS, File, TraceError, read_file
+from dolb.profiling.traces.formats import COLUMNS, TraceError, read_file
 
 
 def find(folder: str | Path) -> list[Path]:
@@ -37,61 +37,25 @@ def find(folder: str | Path) -> list[Path]:
 def read(paths: Iterable[str | Path]) -> xr.Dataset:
     """Read traces of the ranks of one job, torch's and Horovod's in any order, into a table on one clock.
 
-    Times are microseconds since the earliest event. Both kinds of trace carry the time of day, so on one machine they
-    are on one clock already. A rank whose clock is off is found by barriers, or else by collectives, which end on all
-    ranks at one moment: it is moved by the median difference to the lowest rank, if that is more than twice as large as
-    the range of the middle half of the differences. ``attrs["moved_us"]`` is the largest such move, 0 where none was.
-
-    What is damaged raises a ``TraceError``, and so do two files of one rank, whose events would be counted twice, and a
-    Horovod timeline that ends in the middle, as a killed job leaves it: steps after the cut would have no
-    communication, and nothing would show it.
+    Times are microseconds since the earliest event. Ranks are on one machine, and both kinds of trace carry its time of
+    day.
     """
-    parts: list[File] = []
-    seen: dict[str, str | Path] = {}
-    for path in paths:
-        parts.append(read_file(Path(path)))
-        if (whose := parts[-1].whose) in seen:
-            raise TraceError(f"{seen[whose]} and {path} are both {whose}; of one job there is one")
-        seen[whose] = path
-    if not parts:
-        raise TraceError("there is no trace to read")
+    parts = [read_file(Path(path)) for path in paths]
     # Relative to whole microseconds, of which a float cannot hold as many as have passed since 1970.
     origin = min(part.base_us + int(part.events["start_us"].min()) for part in parts)
     for part in parts:
         part.events[["start_us", "end_us"]] += part.base_us - origin
     events = pd.concat([part.events for part in parts], ignore_index=True)
-    moved = _align(events)
     events = events.sort_values(["start_us", "rank", "end_us"], kind="stable", ignore_index=True)
     events[["start_us", "end_us"]] -= events["start_us"].iloc[0]
-    return dataset(events, {"source": "measured", "origin_unix_us": origin, "moved_us": moved})
+    return dataset(events, "measured")
 
 
-def dataset(events: pd.DataFrame, attrs: dict[str, Any]) -> xr.Dataset:
-    """Make a Dataset of a table of events with the schema's columns."""
+def dataset(events: pd.DataFrame, source: str) -> xr.Dataset:
+    """Make a Dataset of a table of events with the schema's columns, measured or simulated."""
     kinds = {"rank": "int64", "bytes": "int64", "start_us": "float64", "end_us": "float64"}
     columns = {c: ("event", events[c].to_numpy(kinds[c]) if c in kinds else np.array(events[c], str)) for c in COLUMNS}
-    return results.describe(results.validate(xr.Dataset(columns, attrs=attrs)))
-
-
-def _align(events: pd.DataFrame) -> float:
-    """Move clocks of ranks onto that of the lowest rank where they are seen to differ, and return the largest move."""
-    ranks = sorted(events.loc[events["lane"] == "step", "rank"].unique())
-    for chosen in (events["name"] == BARRIER, events["lane"] == "communication"):
-        of_rank = [events[chosen & (events["rank"] == rank)]["end_us"].sort_values().to_numpy() for rank in ranks]
-        count = {len(ends) for ends in of_rank}
-        if len(ranks) > 1 and len(count) == 1 and count != {0}:
-            return max(_move(events, rank, ends - of_rank[0]) for rank, ends in zip(ranks, of_rank, strict=True))
-    return 0.0
-
-
-def _move(events: pd.DataFrame, rank: int, late: np.ndarray) -> float:
-    """Move a rank back by the median of how late it was, if that stands out of its scatter."""
-    offset, middle = float(np.median(late)), float(np.subtract(*np.quantile(late, [0.75, 0.25])))
-    if abs(offset) <= 2 * middle:
-        return 0.0
-    # A rank's readiness is on the clock of the coordinator, who noted it.
-    events.loc[(events["rank"] == rank) & (events["lane"] != "ready"), ["start_us", "end_us"]] -= offset
-    return abs(offset)
+    return results.describe(results.validate(xr.Dataset(columns, attrs={"source": source})))
 
 
 def perfetto_json(events: xr.Dataset) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from dolb import results
@@ -26,35 +25,27 @@ from dolb.profiling.traces.read import dataset, find, read
 _US = 1e-6
 
 
-def traced(config: ScalingConfig, *, oversubscribe: bool = False, timeout: float = 600.0) -> xr.Dataset:
+def traced(config: ScalingConfig) -> xr.Dataset:
     """Measure steps that are traced, and return their row with the events of the one of median length.
 
     The row's times are means over the traced steps.
     """
-    if config.trace_steps < 1:
-        raise ValueError(f"trace_steps is {config.trace_steps}; at least 1 is needed for a timeline")
     with tempfile.TemporaryDirectory(prefix="dolb-trace-") as folder:
         kept = Path(folder) / "measurement"
-        row = launch.measure(config, folder=kept, oversubscribe=oversubscribe, timeout=timeout)
+        row = launch.measure(config, folder=kept)
         events = read(find(kept))
     return with_events(curves.named(row), events)
 
 
-def simulated(scenario: simulator.Scenario, ranks: int, arch: str) -> xr.Dataset:
-    """Simulate a step and return its row with the events of three ranks that stand for all."""
-    events = simulator.events(scenario, ranks)
-    frame = events.to_dataframe()
-    steps = pd.DataFrame({"rank": sorted(set(frame["rank"]))})
-    steps = steps.assign(lane="step", name="step 0", start_us=0.0, end_us=frame["end_us"].max(), bytes=0)
-    whole = pd.concat([steps, frame], ignore_index=True).sort_values(["start_us", "rank"], kind="stable")
-    row = curves.simulated_rows([curves.row(scenario, ranks, arch, experiment="step-timeline")])
-    return with_events(row, dataset(whole, {"source": simulator.SOURCE}))
-
-
 def simulated_steps() -> xr.Dataset:
     """Return a simulated step of the study's size on Summit: DDP, and Horovod with and without its response cache."""
-    steps = [curves.on_summit(policy) for policy in curves.POLICIES[:3]]
-    return results.merge(simulated(scenario, curves.STUDIED_GPUS, curves.ARCH) for scenario in steps)
+    return results.merge(simulated(curves.on_summit(policy), curves.STUDIED_GPUS) for policy in curves.POLICIES[:3])
+
+
+def simulated(scenario: simulator.Scenario, ranks: int) -> xr.Dataset:
+    """Simulate a step and return its row with the events of three ranks that stand for all."""
+    row = curves.simulated_rows([curves.row(scenario, ranks, experiment="step-timeline")])
+    return with_events(row, dataset(simulator.events(scenario, ranks), simulator.SOURCE))
 
 
 def with_events(row: xr.Dataset, events: xr.Dataset) -> xr.Dataset:
@@ -110,12 +101,10 @@ def _median_step(events: xr.Dataset) -> xr.Dataset:
     of_first = steps[steps["rank"] == steps["rank"].min()].sort_values("length")
     name = of_first["name"].iloc[len(of_first) // 2]
     spans = steps[steps["name"] == name]
-    begin, end = spans["start_us"].min(), spans["end_us"].max()
     rank_spans = spans.set_index("rank")
-    inside = frame[(frame["end_us"] >= begin) & (frame["start_us"] <= end)]
-    own_start, own_end = (inside["rank"].map(rank_spans[edge]) for edge in ("start_us", "end_us"))
+    own_start, own_end = (frame["rank"].map(rank_spans[edge]) for edge in ("start_us", "end_us"))
     # Of a rank, what lies in its own step: its neighbours' begin and end at other moments.
-    kept = inside[(inside["start_us"] >= own_start) & (inside["start_us"] < own_end)].copy()
-    kept["end_us"] = kept["end_us"].clip(upper=kept["rank"].map(rank_spans["end_us"]))
-    kept[["start_us", "end_us"]] -= begin
-    return dataset(kept, dict(events.attrs))
+    frame["end_us"] = frame["end_us"].clip(upper=own_end)
+    kept = frame[(frame["start_us"] >= own_start) & (frame["start_us"] < own_end)].copy()
+    kept[["start_us", "end_us"]] -= spans["start_us"].min()
+    return dataset(kept, events.attrs["source"])
