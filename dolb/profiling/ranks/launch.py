@@ -338,6 +338,7 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
             data_fingerprint=ranks[0]["data_fingerprint"],
             world_size=config.ranks,
         ),
+        "threads_per_rank": float(max(rank["threads"] for rank in ranks)),
     }
     if config.alone_steps:
         before, after = (

@@ -45,6 +45,7 @@ CIFAR10_SHAPE, SYNTHETIC_IMAGES, SYNTHETIC_CLASSES = (32, 32, 3), 1024, 10
 TORCH_DEFAULT_BUCKET_MB = 25.0
 _TASKS = Path("/proc/self/task")
 ALONE_WARMUP_STEPS = 1
+SETTLING_BARRIERS = 5  # after traced steps: meanwhile each thread of a library ends what it records
 POLL_SECONDS = 0.02
 READY, EXIT, ALONE = "rank-{}.ready", "rank-{}.exit", "alone-{}.json"  # the second is the keeper's
 GO = "go-{}"  # from outside: the links have the rate of that measurement
@@ -298,6 +299,7 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
         "parameters": sum(one.size for one in weights),
         "data_fingerprint": fingerprint,
         "device": _gpu_name(device, config.ranks) if device.type == "cuda" else "",
+        "threads": len(os.sched_getaffinity(0)),
     }
 
 
@@ -321,6 +323,8 @@ def _trace(config: ScalingConfig, library: Library, step: Callable[[], float], f
         for number in range(config.trace_steps):
             with torch.profiler.record_function(f"step {number}"):
                 step()
+        for _ in range(SETTLING_BARRIERS):
+            library.barrier()
     profiler.export_chrome_trace(str(folder / f"torch-{me}.json"))
 
 
