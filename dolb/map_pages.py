@@ -15,10 +15,10 @@ from dolb.findings import noise
 
 def load_map(file: Path) -> xr.Dataset:
     """Return the map in a file, with its mask; of several masks the one that runs are trained with."""
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}")
     try:
         ds = results.load(file)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {file}") from None
     except OSError as error:
         raise ValueError(f"{file} is not a file of results: {error}") from error
     if missing := [name for name in ("x", "y", "label", "keep") if name not in ds]:
@@ -32,14 +32,10 @@ def write(file: Path, folder: Path, data: str | None = None, data_dir: Path | No
     ``data`` names the data set; by default the file does.
     """
     ds = load_map(file)
-    name = data or next(iter(map(str, ds["data"].values.reshape(-1))) if "data" in ds else iter(()), None)
-    if name is None:
-        raise ValueError(f"{file} does not say what it is of; name the data set with --data")
-    images = datasets.load(name, data_dir)
+    images = datasets.load(data or str(ds["data"].to_numpy().reshape(-1)[0]), data_dir)
     if len(images.train_images) != ds.sizes["example"]:
-        raise ValueError(
-            f"{file} is a map of other data: {ds.sizes['example']} examples, and {name} has {len(images.train_images)}"
-        )
+        n = len(images.train_images)
+        raise ValueError(f"{file} is a map of other data: {ds.sizes['example']} examples, and {images.name} has {n}")
     sheets = viewer.thumbnails(images.train_images, fingerprint=images.fingerprint)
     title, review = f"Map of {images.name}", decisions.header(images)
     return viewer.write_page(folder, ds, sheets, images.classes, title=title, review=review)

@@ -8,8 +8,6 @@ on another machine too: for more maps the components of features suffice, withou
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 import zipfile
 import zlib
@@ -27,20 +25,19 @@ from dolb import data as datasets
 from dolb import models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
-from dolb.filtering.config import FLAGGED, ON_THE_MAP, FilterConfig
+from dolb.filtering.config import FLAGGED, ON_THE_MAP, PLACED, FilterConfig
 from dolb.filtering.embedding import TSNEMap, principal_components
+from dolb.results.files import write_whole
 from dolb.results.fill import Todo, fill
 from dolb.training import observe
 from dolb.training.config import RunConfig
-from dolb.training.device import device_name, fresh_host_peak, host_peak, resolve_device
+from dolb.training.device import device_name, host_peak, resolve_device
 from dolb.training.engine import RunAbandoned
 from dolb.training.run import PausedRuns
 
 # What a mask costs, by part, in the schema's names. For a further round the rounds before count too; the size that a
 # baseline takes from another mask does not, as it is only for the comparison.
 PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")
-WHILE_MADE, SO_FAR = "of the process while this was made", "of the process so far, other masks included"  # a peak
-PLACED = ("map_seed", "perplexity", "map_rate", "map_start")  # by which a network's maps differ
 _FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
 _MAPPED = ("none", "grid", *ON_THE_MAP)
 _FROM_FEATURES = ("neighbours", *_MAPPED)  # filters that look at a network's features
@@ -60,7 +57,6 @@ class _Place:
     stop: Callable[[], bool]
     progress: bool
     within: str = ""
-    peak: Callable[[], int] = host_peak  # of the host's memory, for what is made and stored
 
     @property
     def folder(self) -> Path:
@@ -119,8 +115,8 @@ def make(
                 return
 
     return fill(
-        configs, work, store=store, fingerprint=lambda config: data.fingerprint, complete=_with_parts,
-        time_limit=time_limit, foresee=True, what="maps and masks", unit="mask", progress=progress,
+        configs, work, store=store, fingerprint=lambda config: data.fingerprint, time_limit=time_limit, foresee=True,
+        what="maps and masks", unit="mask", progress=progress,
     )  # fmt: skip
 
 
@@ -136,61 +132,54 @@ def kept(ds: xr.Dataset) -> tuple[int, int]:
     return int(first.sum()), len(first)
 
 
-def _with_parts(ds: xr.Dataset) -> xr.Dataset:
-    """Return a map or mask of the store with all its parts; what one of an earlier version did not record is NaN."""
-    return ds.assign_coords({name: ("run", [np.nan]) for name in PARTS if name not in ds})
-
-
 # One map or mask
 
 
 def _made(at: _Place, config: FilterConfig) -> xr.Dataset:
-    """Make a map or a mask.
-
-    Its ``seconds`` are those of its parts, training left out. Its peak of memory is that of this process while it was
-    made, or, where the system does not tell, of all that the process did so far, as the attribute ``peak_memory`` says;
-    where the map was in the store, that of its making, if that is more.
-    """
-    own_peak = fresh_host_peak()
-    at = replace(at, peak=own_peak or host_peak)
+    """Make a map or a mask; its ``seconds`` are those of its parts, training left out."""
     there, inside = _inside(at, config)
     accuracy, trained_in = _training(there, config)
     spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
     mapped = evidence = None
     if config.filter in _MAPPED:
         mapped = _map(there, config)
-        spent["feature_seconds"] = float(mapped.get("feature_seconds", np.nan))
-        spent["map_seconds"] = float(mapped["seconds"])
+        spent |= {"feature_seconds": float(mapped["feature_seconds"]), "map_seconds": float(mapped["seconds"])}
     elif config.filter != "random":
         evidence, more = _evidence(at, config)
         spent |= more
     begun = time.perf_counter()
     keep, eps = _keep(at, config, mapped, evidence, inside)
     spent["mask_seconds" if evidence is None else "score_seconds"] += time.perf_counter() - begun
-    seconds = float(np.nansum([spent[name] for name in PARTS if name != "network_seconds"]))
-    if config.within and (before := at.runs.get(config.within, at.data.fingerprint)) is not None:
-        spent = {name: value + (before[name].item() if name in before else np.nan) for name, value in spent.items()}
-    stored = int(mapped["peak_bytes"]) if mapped and "peak_bytes" in mapped else 0  # of a map made before
+    seconds = sum(spent[name] for name in PARTS if name != "network_seconds")
+    if config.within:
+        before = _before(at, config)
+        spent = {name: value + before[name].item() for name, value in spent.items()}
     about: dict[str, Any] = {
         **config.as_dict(), "key": config.key, "device": device_name(at.device), "eps": eps, "seconds": seconds,
         "feature_width": models.require(config.arch).feature_width, "network_accuracy": accuracy,
-        "peak_memory_bytes": max(at.peak(), stored), **spent,
+        "peak_memory_bytes": host_peak(), **spent,
     }  # fmt: skip
     if keep is None:
         assert mapped is not None
-        ds = masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), at.data, about=about)
-    else:
-        ds = masks.keep_dataset(keep, at.data, config.subset, about=about, **_followed_from(at, config, mapped))
-    ds.attrs["peak_memory"] = WHILE_MADE if own_peak else SO_FAR
-    return ds
+        return masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), at.data, about)
+    return masks.keep_dataset(keep, at.data, config.subset, about=about, **_followed_from(at, config, mapped))
 
 
 def _inside(at: _Place, config: FilterConfig) -> tuple[_Place, np.ndarray]:
     """Return where the network and the map are made, and which examples are on it: all, or what a mask keeps."""
     if not config.within:
         return at, np.ones(len(at.data.train_labels), dtype=bool)
-    inside = _mask(at, config.within, f"within which {config.subset} filters")
+    inside = _before(at, config)["keep"].to_numpy().reshape(-1)
     return replace(at, data=at.data.subset(inside, at.networks[config.trained_by].subset), within=config.within), inside
+
+
+def _before(at: _Place, config: FilterConfig) -> xr.Dataset:
+    """Return the mask that a mask follows from, by its size or as the round before, or say that it is not made."""
+    key = config.within or config.size_of
+    if (ds := at.runs.get(key, at.data.fingerprint)) is None:
+        role = f"within which {config.subset} filters" if config.within else f"whose size {config.subset} has"
+        raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
+    return ds
 
 
 def _keep(
@@ -205,56 +194,39 @@ def _keep(
         return None, np.nan
     if config.filter in ON_THE_MAP:
         assert mapped is not None
-        radius = _radius(at, config, mapped["train"]) if config.filter == "share" else config.eps
-        fitted, keep = _clusterer(config, radius).fit(mapped["train"], labels[inside]), inside.copy()
-        keep[inside] = fitted.keep_
-        if config.filter in ("dbscan", "share"):
-            return keep, radius
-        return keep, float(np.nanmean(fitted.eps_)) if isinstance(fitted, noise.ClassDBSCAN) else np.nan
+        return _clustered(at, config, mapped["train"], inside)
     if config.filter == FLAGGED:
         assert evidence is not None
         return ~baselines.label_issues(evidence, labels), np.nan
-    like = _mask(at, config.size_of, f"whose size {config.subset} has")
+    like = _before(at, config)["keep"].to_numpy().reshape(-1)
     if config.filter == "grid":
         assert mapped is not None
         return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), np.nan
-    if config.filter == "random":
-        return baselines.Random(like, random_state=config.seed).fit(labels, labels).keep_, np.nan
-    assert evidence is not None
-    return baselines.BY_SCORE[config.filter](like).fit(evidence, labels).keep_, np.nan
+    return baselines.ByScore(config.filter, like, random_state=config.seed).fit(evidence, labels).keep_, np.nan
 
 
-def _clusterer(config: FilterConfig, radius: float) -> noise.ClassDBSCAN | noise.ClassHDBSCAN:
-    # A class that is all noise is kept whole, with a warning: other parameters may well do that to one.
+def _clustered(
+    at: _Place, config: FilterConfig, coordinates: np.ndarray, inside: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return what a clustering of the map keeps, and its radius."""
+    labels, keep, eps = at.data.train_labels[inside], inside.copy(), config.eps
+    if config.filter == "share":
+        if config.within:  # a further round has the radius of the first
+            until = _before(at, config)["noise_until"].to_numpy().reshape(-1)
+        else:
+            until = noise.noise_until(coordinates, labels, config.min_samples)
+        eps = noise.share_radius(until, config.share)
     if config.filter == "hdbscan":
-        return noise.ClassHDBSCAN(min_samples=config.min_samples, on_empty_class="keep")
-    return noise.ClassDBSCAN("knee" if config.filter == "knee" else radius, config.min_samples, on_empty_class="keep")
-
-
-def _radius(at: _Place, config: FilterConfig, coordinates: np.ndarray) -> float:
-    """Return the radius at which the share asked for is noise, or for a further round that of the first."""
-    if not config.within:
-        until = noise.noise_until(coordinates, at.data.train_labels, config.min_samples)
-        return noise.share_radius(until, config.share)
-    before = at.runs.get(config.within, at.data.fingerprint)
-    if before is None or "noise_until" not in before:
-        raise ValueError(f"the mask {config.within} tells no radius, by which {config.subset} filters once more")
-    return noise.share_radius(before["noise_until"].to_numpy().reshape(-1), config.share)
-
-
-def _mask(at: _Place, key: str, role: str) -> np.ndarray:
-    """Return a mask that is made already, or say what it is needed for."""
-    ds = at.runs.get(key, at.data.fingerprint)
-    if ds is None:
-        raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
-    return ds["keep"].to_numpy().reshape(-1)
+        keep[inside] = noise.ClassHDBSCAN(min_samples=config.min_samples).fit(coordinates, labels).keep_
+        return keep, np.nan
+    fitted = noise.ClassDBSCAN("knee" if config.filter == "knee" else eps, config.min_samples).fit(coordinates, labels)
+    keep[inside] = fitted.keep_
+    return keep, float(np.nanmean(fitted.eps_)) if config.filter == "knee" else eps
 
 
 def _followed_from(at: _Place, config: FilterConfig, mapped: Arrays | None) -> Arrays:
     """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
-    usual = FilterConfig()
-    plain = replace(config, seed=0, within="", **{name: getattr(usual, name) for name in ("min_samples", *PLACED)})
-    if config.filter not in ON_THE_MAP or config != plain or mapped is None:
+    if mapped is None or config.filter not in ON_THE_MAP or not config.usual("seed", "within", "min_samples", *PLACED):
         return {}
     until = noise.noise_until(mapped["train"], at.data.train_labels, config.min_samples).astype(np.float32)
     return {"coordinates": _rounded(mapped["train"]), "noise_until": until}
@@ -272,9 +244,6 @@ def _map(at: _Place, config: FilterConfig) -> Arrays:
 
     That of the first seed has it anyway: it is asked for both ways, and is not to be made twice.
     """
-    names = ("data", "arch", "weights", "trained_by", "seed", "perplexity", "iterations", *PLACED)
-    plain = FilterConfig(**{name: getattr(config, name) for name in names}, filter="none")
-    first = all(getattr(plain, name) == getattr(FilterConfig(), name) for name in PLACED)
     needed = ("train", "test") if config.filter == "none" else ("train",)
 
     def fit() -> Arrays:
@@ -284,15 +253,13 @@ def _map(at: _Place, config: FilterConfig) -> Arrays:
             perplexity=config.perplexity, n_iter=config.iterations, learning_rate=config.map_rate,
             start=config.map_start, random_state=config.map_seed, progress=at.progress,
         )  # fmt: skip
-        made = {"train": mapping.fit_transform(components["train"])}
-        made["feature_seconds"] = components["feature_seconds"]
-        made["peak_bytes"] = components.get("peak_bytes", np.array(0.0))
+        made = {"train": mapping.fit_transform(components["train"]), "feature_seconds": components["feature_seconds"]}
         made["seconds"] = time.perf_counter() - begun + components["seconds"]
-        if "test" in needed or (first and not at.within):
+        if "test" in needed or (config.usual(*PLACED) and not at.within):
             made["test"] = mapping.transform(components["test"])
         return made
 
-    return _stored(at, f"map-{plain.key}.npz", fit, needed)
+    return _stored(at, f"map-{config.map.key}.npz", fit, needed)
 
 
 def _components(at: _Place, config: FilterConfig) -> Arrays:
@@ -308,7 +275,7 @@ def _components(at: _Place, config: FilterConfig) -> Arrays:
         del features  # before there are others: these may be large
         return {**made, "test": pca.transform(_extract(at, config, network, at.data.test_images)).astype(np.float32)}
 
-    return _stored(at, _components_path(at, config).name, reduce, ("train", "test", "seconds", "feature_seconds"))
+    return _stored(at, _components_path(at, config).name, reduce)
 
 
 def _components_path(at: _Place, config: FilterConfig) -> Path:
@@ -344,7 +311,7 @@ def _evidence(at: _Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, f
 
         said = [_stored(at, f"{run.key}-out-of-{config.networks}.npz", out_of_fold)]
         evidence = said[0]["probabilities"]
-    return evidence, {"network_seconds": sum(float(one.get("seconds", np.nan)) for one in said)}
+    return evidence, {"network_seconds": sum(float(one["seconds"]) for one in said)}
 
 
 def _said(at: _Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> list[Arrays]:
@@ -417,23 +384,16 @@ def _trained(at: _Place, config: FilterConfig, file: str) -> Path:
 
 
 def _stored(at: _Place, name: str, work: Callable[[], Arrays], needed: Sequence[str] = ()) -> Arrays:
-    """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read.
-
-    One that is made has ``peak_bytes``, the most of the host's memory that it took, or a stage before it.
-    """
+    """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read."""
     if (found := _found(at, name, needed)) is not None:
         return found
     made = work()
-    made["peak_bytes"] = np.maximum(at.peak(), made.get("peak_bytes", 0.0))
-    with tempfile.NamedTemporaryFile(dir=at.folder, prefix=f".{name}.", delete=False) as handle:
-        try:
+
+    def fill(temporary: str) -> None:
+        with open(temporary, "wb") as handle:  # given a name, numpy would add its own ending
             np.savez_compressed(handle, **made)  # type: ignore[arg-type]
-            handle.flush()
-            os.fsync(handle.fileno())
-            os.replace(handle.name, at.folder / name)
-        except BaseException:
-            Path(handle.name).unlink(missing_ok=True)
-            raise
+
+    write_whole(at.folder / name, fill, seal=False)
     return made
 
 

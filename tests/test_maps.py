@@ -12,7 +12,6 @@ from dolb import data, maps, recipes, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering.config import FilterConfig
 from dolb.findings import noise as study
-from dolb.training import device
 from dolb.training.config import RunConfig
 
 RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
@@ -85,29 +84,6 @@ def test_the_seconds_of_a_mask_are_those_of_its_parts(made):
     assert {name for name in at if parts["score_seconds"][at[name]] > 0} == {"neighbours", *trains[3:]}
     rest = sum(values for name, values in parts.items() if name != "network_seconds")
     assert made["seconds"].values == pytest.approx(rest)
-
-
-def test_the_peak_of_memory_of_a_mask_is_its_own_and_not_of_what_the_process_did_before(made, store):
-    if device.fresh_host_peak() is None:
-        pytest.skip("this system does not let a process begin its high-water mark anew")
-    ballast = np.ones(2**26)  # 512 MiB
-    before = device.host_peak()
-    assert before > ballast.nbytes
-    del ballast
-    mask = make([replace(MASK, filter="random", seed=17, **LIKE)], store)
-    assert 0 < mask["peak_memory_bytes"].item() < before - 2**28
-    assert mask.attrs["peak_memory"] == "of the process while this was made"
-    assert device.host_peak() >= before  # that of the process, which runs record, is not forgotten
-
-
-def test_a_mask_of_before_its_parts_were_timed_is_found_and_they_are_not_known(made, store, tmp_path):
-    old = results.load(store / f"{OTHERS[0].key}.nc").drop_vars(maps.PARTS)
-    results.RunStore(tmp_path).put(old)
-    results.RunStore(tmp_path).put(results.load(store / f"{MASK.key}.nc"))
-    both = make([MASK, OTHERS[0]], tmp_path)
-    assert np.array_equal(both["keep"].values[1], made["keep"].values[1])
-    assert np.isnan(both["mask_seconds"].values[1])
-    assert both["mask_seconds"].values[0] > 0
 
 
 def test_a_mask_in_the_store_is_a_mask_file_tied_to_its_data(made, store):

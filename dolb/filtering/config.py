@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dolb import models
 from dolb.config import Keyed
@@ -13,6 +13,8 @@ FLAGGED = "flagged"  # what confident learning finds wrongly labelled, however m
 FILTERS = ("none", *ON_THE_MAP, *BASELINES, FLAGGED)
 WEIGHTS = ("trained", "imagenet")
 STARTS = ("pca", "random")
+PLACED = ("map_seed", "perplexity", "map_rate", "map_start")  # by which a network's maps differ
+_OF_THE_MASK = ("experiment", "eps", "min_samples", "share", "networks", "size_of", "within")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,15 @@ class FilterConfig(Keyed):
                 f"within is {self.within!r} for filter {self.filter!r} and weights {self.weights!r}; accepted: the key "
                 f"of a mask for {', '.join(ON_THE_MAP)} by a trained network, and nothing for others"
             )
+
+    @property
+    def map(self) -> FilterConfig:
+        """The map alone on which the mask is made; masks on one map have the same."""
+        return replace(self, filter="none", **{name: getattr(FilterConfig(), name) for name in _OF_THE_MASK})
+
+    def usual(self, *names: str) -> bool:
+        """Return whether these fields are at their defaults."""
+        return all(getattr(self, name) == getattr(FilterConfig(), name) for name in names)
 
     @property
     def subset(self) -> str:

@@ -18,7 +18,6 @@ from dolb.data import ImageData
 from dolb.filtering.checks import MaskError, every_class_stays
 
 FORMAT = "dolb-decisions-1"
-_HEAD = 64  # bytes in which the first sign is looked for
 
 
 def header(data: ImageData) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def is_decisions(path: str | Path) -> bool:
     White space before that does not count, nor the byte-order mark that some editors write.
     """
     with open(path, "rb") as file:
-        return file.read(_HEAD).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
+        return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
 
 
 def data_of(path: str | Path) -> str:
@@ -61,9 +60,6 @@ def load(path: str | Path, data: ImageData) -> np.ndarray:
         raise MaskError(f"dropped in {path} is not a list of whole numbers")
     if odd := [one for one in dropped if not 0 <= one < n]:
         raise MaskError(f"{path} drops example {odd[0]}; accepted: 0 to {n - 1}")
-    if len(set(dropped)) != len(dropped):
-        twice = next(one for one, after in zip(sorted(dropped), sorted(dropped)[1:], strict=False) if one == after)
-        raise MaskError(f"{path} drops example {twice} twice; accepted: each at most once")
     keep = np.ones(n, dtype=bool)
     keep[dropped] = False
     every_class_stays(str(path), keep, data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -20,8 +19,6 @@ _TRANSFORM_ITERATIONS = 250
 
 def principal_components(features: np.ndarray, n_components: int) -> PCA:
     """Return a fitted PCA with ``n_components``, or as many as there can be; exact, so the same every time."""
-    if n_components < 1:
-        raise ValueError(f"n_components is {n_components}; accepted: 1 or more")
     n, width = features.shape
     # By the covariance where that is the smaller matrix: no copy of the features, and none of them is random.
     solver = "covariance_eigh" if n >= width else "full"
@@ -52,7 +49,7 @@ class TSNEMap(BaseEstimator):
     random_state
         Seed of what is random: a random start, or a slight jitter of the other.
     progress
-        Show a bar for each phase.
+        Show a bar.
 
     After ``fit``, ``coordinates_`` holds the map, (n, 2).
     """
@@ -85,15 +82,11 @@ class TSNEMap(BaseEstimator):
         """Make the map of these features."""
         features = finite_rows("features", features)
         least = int(3 * self.perplexity) + 2
-        if not self.perplexity > 0:
-            raise ValueError(f"perplexity is {self.perplexity}; accepted: above 0")
         if len(features) < least:
             raise ValueError(
                 f"there are {len(features)} features for perplexity {self.perplexity:g}; accepted: at least {least}, "
                 f"or a perplexity up to {(len(features) - 2) / 3:.1f}"
             )
-        if not np.ptp(features, axis=0).any():
-            raise ValueError(f"all {len(features)} features are equal; a map needs some that differ")
         self._pca = principal_components(features, self.n_components)
         tsne = openTSNE.TSNE(
             perplexity=self.perplexity,
@@ -107,12 +100,17 @@ class TSNEMap(BaseEstimator):
             random_state=self.random_state,
             callbacks_every_iters=_TICK,
         )
-        with self._bar("t-SNE", self.early_exaggeration_iter + self.n_iter) as bar:
-            tsne.callbacks = [_ticker(bar)]
+        total = self.early_exaggeration_iter + self.n_iter
+        with tqdm(total=total, desc="t-SNE", unit="iteration", disable=not self.progress) as bar:
+
+            def tick(*_: object) -> None:
+                bar.update(_TICK)  # whose own answer, True where it redraws, would tell openTSNE to stop
+
+            tsne.callbacks = [tick]
             self._embedding = tsne.fit(self._components(features))
         # `transform` of openTSNE centres the map in place; done here, the map and what is placed on it stay together.
         self._embedding -= (self._embedding.max(axis=0) + self._embedding.min(axis=0)) / 2
-        self._embedding.gradient_descent_params["callbacks"] = None  # a bar cannot be pickled
+        self._embedding.gradient_descent_params["callbacks"] = None  # the bar is closed, and cannot be pickled
         self.coordinates_ = np.array(self._embedding)
         return self
 
@@ -122,27 +120,8 @@ class TSNEMap(BaseEstimator):
 
     def transform(self, features: np.ndarray) -> np.ndarray:
         """Place further features, such as those of the test set, on the map; it stays as it is."""
-        if not hasattr(self, "coordinates_"):
-            raise ValueError("the map is not fitted; call fit or fit_transform first")
         features = finite_rows("features", features, width=self._pca.n_features_in_)
-        options = self._embedding.gradient_descent_params
-        with self._bar("placing on the map", _TRANSFORM_ITERATIONS) as bar:
-            options["callbacks"] = [_ticker(bar)]
-            try:
-                placed = self._embedding.transform(self._components(features), n_iter=_TRANSFORM_ITERATIONS)
-            finally:
-                options["callbacks"] = None
-        return np.array(placed)
-
-    def _bar(self, what: str, total: int) -> tqdm:
-        return tqdm(total=total, desc=what, unit="iteration", disable=not self.progress)
+        return np.array(self._embedding.transform(self._components(features), n_iter=_TRANSFORM_ITERATIONS))
 
     def _components(self, features: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(self._pca.transform(features), dtype=np.float64)
-
-
-def _ticker(bar: tqdm) -> Callable[..., None]:
-    def tick(iteration: int, error: float, embedding: np.ndarray) -> None:
-        bar.update(_TICK)  # whose own answer, True where it redraws, would tell openTSNE to stop
-
-    return tick

@@ -15,7 +15,7 @@ import xarray as xr
 from dolb import results
 from dolb.data import ImageData
 from dolb.filtering import decisions
-from dolb.filtering.checks import MaskError, every_class_stays, finite_rows, keep_mask
+from dolb.filtering.checks import MaskError, every_class_stays, keep_mask
 
 _SET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # a dash would end the part that figures call the set by
 
@@ -42,36 +42,24 @@ def keep_dataset(
     about
         What else is known, by names of the schema that live on ``run``: arch, seed, seconds, device, ...
     """
-    n = len(data.train_labels)
-    variables: dict[str, Any] = {"label": ("example", data.train_labels), "keep": ("example", keep_mask(keep, n))}
+    variables: dict[str, Any] = {"keep": ("example", keep_mask(keep, len(data.train_labels)))}
     if coordinates is not None:
-        coordinates = finite_rows("coordinates", coordinates, width=2)
         variables |= {"x": ("example", coordinates[:, 0]), "y": ("example", coordinates[:, 1])}
     if noise_until is not None:
-        variables["noise_until"] = ("example", np.asarray(noise_until))
-    if odd := sorted({axis: len(values) for axis, (_, values) in variables.items() if len(values) != n}):
-        raise ValueError(f"{', '.join(odd)} do not have {n} entries, one for each training example of {data.name}")
-    # The label is a coordinate too: merged, many masks of one data set have it once.
-    coords = {"label": variables.pop("label"), **_on_run(data, {"subset": name, **(about or {})})}
+        variables["noise_until"] = ("example", noise_until)
+    # The label is a coordinate: merged, many masks of one data set have it once.
+    coords = {"label": ("example", data.train_labels), **_on_run(data, {"subset": name, **(about or {})})}
     return results.validate(results.describe(xr.Dataset(variables, coords)))
 
 
-def map_dataset(
-    train: np.ndarray, test: np.ndarray, data: ImageData, *, about: Mapping[str, Any] | None = None
-) -> xr.Dataset:
+def map_dataset(train: np.ndarray, test: np.ndarray, data: ImageData, about: Mapping[str, Any]) -> xr.Dataset:
     """Return a map of training and test set as a Dataset over ``example``, the training set first.
 
     ``about`` is as in ``keep_dataset``; ``of_test_set`` says which examples are of the test set.
     """
-    labels = np.concatenate([data.train_labels, data.test_labels])
-    both = finite_rows("coordinates", np.concatenate([train, test]), width=2)
-    if (len(train), len(test)) != (len(data.train_labels), len(data.test_labels)):
-        raise ValueError(
-            f"the map has {len(train)} and {len(test)} points; accepted: {len(data.train_labels)} and "
-            f"{len(data.test_labels)}, the training and test examples of {data.name}"
-        )
+    labels, both = np.concatenate([data.train_labels, data.test_labels]), np.concatenate([train, test])
     of_test_set = np.arange(len(labels)) >= len(data.train_labels)
-    coords = {"label": ("example", labels), "of_test_set": ("example", of_test_set), **_on_run(data, about or {})}
+    coords = {"label": ("example", labels), "of_test_set": ("example", of_test_set), **_on_run(data, about)}
     variables = {"x": ("example", both[:, 0]), "y": ("example", both[:, 1])}
     return results.validate(results.describe(xr.Dataset(variables, coords)))
 

@@ -2,7 +2,7 @@
 
 Clustering runs on the points of one class at a time, as in the study. A class must not vanish, or training would have
 fewer classes than the data: where all points of a class are noise, which a class of fewer than ``min_samples`` points
-always is, ``fit`` raises an error, or keeps that class whole with a warning if ``on_empty_class`` is ``"keep"``.
+always is, it is kept whole, with a warning.
 """
 
 from __future__ import annotations
@@ -16,41 +16,38 @@ from sklearn.base import BaseEstimator
 from sklearn.cluster import HDBSCAN
 
 from dolb.filtering import density
-from dolb.filtering.checks import EmptyClassError, class_labels, finite_rows
+from dolb.filtering.checks import class_labels, finite_rows
 
-ON_EMPTY_CLASS = ("raise", "keep")
+_SMALLEST_CLUSTER = 5  # scikit-learn's default for HDBSCAN
 
 
 class _ByClass(BaseEstimator, ABC):
     """A clustering of the map, class by class.
 
     After ``fit``: ``labels_``, the cluster of each point, -1 for noise, no number used by two classes; ``keep_``, the
-    mask of what is not noise; ``classes_``, the classes in ascending order.
+    mask of what is not noise; ``eps_``, the radius used for each class in ascending order, NaN where there was none.
     """
 
     labels_: np.ndarray
     keep_: np.ndarray
-    classes_: np.ndarray
-    on_empty_class: str
+    eps_: np.ndarray
 
     def fit(self, coordinates: np.ndarray, labels: np.ndarray) -> Self:
         """Cluster the points of each class."""
-        if self.on_empty_class not in ON_EMPTY_CLASS:
-            raise ValueError(f"on_empty_class is {self.on_empty_class!r}; accepted: {', '.join(ON_EMPTY_CLASS)}")
         coordinates, labels = _map(coordinates, labels)
-        self.classes_ = np.unique(labels)
-        self.labels_ = np.full(len(labels), -1)
+        classes = np.unique(labels)
+        self.labels_, self.eps_ = np.full(len(labels), -1), np.full(len(classes), np.nan)
         used = 0
-        for position, value in enumerate(self.classes_):
+        for position, value in enumerate(classes):
             members = np.flatnonzero(labels == value)
-            try:
-                clusters = self._cluster(coordinates[members], position)
-            except ValueError as error:
-                error.add_note(f"in class {value}, of {len(members)} points")
-                raise
+            clusters, self.eps_[position] = self._cluster(coordinates[members])
             self.labels_[members] = np.where(clusters >= 0, clusters + used, -1)
-            used += clusters.max(initial=-1) + 1
-        self.keep_ = self._without_empty_classes(self.labels_ >= 0, labels)
+            used += clusters.max() + 1
+        self.keep_ = self.labels_ >= 0
+        if len(empty := np.setdiff1d(classes, labels[self.keep_])):
+            sizes = ", ".join(f"class {value} ({np.sum(labels == value)} points)" for value in empty)
+            warnings.warn(f"{self} calls all of {sizes} noise; kept whole", UserWarning, stacklevel=2)
+            self.keep_ |= np.isin(labels, empty)
         return self
 
     def fit_predict(self, coordinates: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -58,88 +55,44 @@ class _ByClass(BaseEstimator, ABC):
         return self.fit(coordinates, labels).labels_
 
     @abstractmethod
-    def _cluster(self, points: np.ndarray, position: int) -> np.ndarray:
-        """Return the clusters of one class's points, numbered from 0, and -1 for noise."""
-
-    def _without_empty_classes(self, keep: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        empty = np.setdiff1d(self.classes_, labels[keep])
-        if not len(empty):
-            return keep
-        sizes = ", ".join(f"class {value} ({np.sum(labels == value)} points)" for value in empty)
-        if self.on_empty_class == "raise":
-            raise EmptyClassError(
-                f"{self} calls all of {sizes} noise, and without it training would lack a class; change its "
-                "parameters, or keep such classes whole with on_empty_class='keep'"
-            )
-        warnings.warn(f"{self} calls all of {sizes} noise; kept whole", UserWarning, stacklevel=3)
-        return keep | np.isin(labels, empty)
+    def _cluster(self, points: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the clusters of one class's points, numbered from 0, and -1 for noise; and the radius."""
 
 
 class ClassDBSCAN(_ByClass):
     """DBSCAN on the map, class by class; its defaults are scikit-learn's.
 
-    Parameters
-    ----------
-    eps
-        Radius of a neighbourhood, or ``"knee"`` for the knee of each class's own k-distances (``knee``).
-    min_samples
-        Points within eps, itself counted, that make a core point.
-    on_empty_class
-        What to do if all points of a class are noise: ``"raise"`` or ``"keep"`` the class whole.
-
-    Besides the attributes common to both filters, ``eps_`` holds the radius used for each of ``classes_``; it is NaN
-    where the knee was asked of a class with fewer than ``min_samples`` points.
+    ``eps`` is the radius of a neighbourhood, or ``"knee"`` for the knee of each class's own k-distances (``knee``), and
+    ``min_samples`` the points within eps, itself counted, that make a core point.
     """
 
-    eps_: np.ndarray
-
-    def __init__(self, eps: float | str = 0.5, min_samples: int = 5, on_empty_class: str = "raise"):
+    def __init__(self, eps: float | str = 0.5, min_samples: int = 5):
         self.eps = eps
         self.min_samples = min_samples
-        self.on_empty_class = on_empty_class
 
-    def fit(self, coordinates: np.ndarray, labels: np.ndarray) -> Self:
-        """Cluster the points of each class."""
-        if isinstance(self.eps, str) and self.eps != "knee":
-            raise ValueError(f"eps is {self.eps!r}; accepted: a number above 0, or 'knee'")
-        self.eps_ = np.full(len(np.unique(labels)), np.nan)
-        return super().fit(coordinates, labels)
-
-    def _cluster(self, points: np.ndarray, position: int) -> np.ndarray:
-        eps = self.eps
-        if isinstance(eps, str):
-            if len(points) < self.min_samples:
-                return np.full(len(points), -1)
+    def _cluster(self, points: np.ndarray) -> tuple[np.ndarray, float]:
+        if len(points) < self.min_samples:
+            return np.full(len(points), -1), np.nan
+        if self.eps == "knee":
             eps = knee(density.core_radius(points, self.min_samples))
-        self.eps_[position] = eps
-        return density.dbscan(points, eps, self.min_samples)
+        elif isinstance(self.eps, str):
+            raise ValueError(f"eps is {self.eps!r}; accepted: a number above 0, or 'knee'")
+        else:
+            eps = self.eps
+        return density.dbscan(points, eps, self.min_samples), eps
 
 
 class ClassHDBSCAN(_ByClass):
     """HDBSCAN on the map, class by class, with scikit-learn's defaults; it needs no eps."""
 
-    def __init__(
-        self,
-        min_cluster_size: int = 5,
-        min_samples: int | None = None,
-        allow_single_cluster: bool = False,
-        on_empty_class: str = "raise",
-    ):
-        self.min_cluster_size = min_cluster_size
+    def __init__(self, min_samples: int | None = None):
         self.min_samples = min_samples
-        self.allow_single_cluster = allow_single_cluster
-        self.on_empty_class = on_empty_class
 
-    def _cluster(self, points: np.ndarray, position: int) -> np.ndarray:
-        if len(points) < max(self.min_cluster_size, self.min_samples or 0):
-            return np.full(len(points), -1)  # as DBSCAN has it; scikit-learn's HDBSCAN refuses some of these
-        clusterer = HDBSCAN(
-            min_cluster_size=self.min_cluster_size,
-            min_samples=self.min_samples,
-            allow_single_cluster=self.allow_single_cluster,
-            copy=True,
-        )
-        return clusterer.fit(points).labels_
+    def _cluster(self, points: np.ndarray) -> tuple[np.ndarray, float]:
+        if len(points) < max(_SMALLEST_CLUSTER, self.min_samples or 0):
+            return np.full(len(points), -1), np.nan  # as DBSCAN has it; scikit-learn's HDBSCAN refuses some of these
+        clusterer = HDBSCAN(min_cluster_size=_SMALLEST_CLUSTER, min_samples=self.min_samples, copy=True)
+        return clusterer.fit(points).labels_, np.nan
 
 
 def knee(distances: np.ndarray) -> float:
@@ -150,12 +103,10 @@ def knee(distances: np.ndarray) -> float:
     duplicates, is no radius: then it is the smallest distance above 0.
     """
     rising = np.sort(distances)
-    if not len(rising) or not np.isfinite(rising[-1]) or rising[-1] <= 0:
-        raise ValueError(f"the {len(rising)} distances have no knee; accepted: finite ones, some of them above 0")
-    height = np.ptp(rising) or 1.0
-    below = np.linspace(0, 1, len(rising)) - (rising - rising[0]) / height
-    # On a flat curve, all points of a lattice say, every point is a knee: the last keeps all.
-    at = float(rising[-1] if rising[0] == rising[-1] else rising[np.argmax(below)])
+    if not rising[-1] > 0:
+        raise ValueError(f"the {len(rising)} distances have no knee; accepted: some of them above 0")
+    below = np.linspace(0, 1, len(rising)) - (rising - rising[0]) / (np.ptp(rising) or 1.0)
+    at = float(rising[np.argmax(below)])
     return at if at > 0 else float(rising[rising > 0][0])
 
 
@@ -174,8 +125,6 @@ def noise_until(coordinates: np.ndarray, labels: np.ndarray, min_samples: int = 
 
 def share_radius(until: np.ndarray, share: float) -> float:
     """Return the radius at which ``share`` of the points are noise, given ``noise_until`` of each, or next below it."""
-    if not 0 < share < 1:
-        raise ValueError(f"share is {share}; accepted: above 0 and below 1")
     radius = float(np.quantile(until, 1 - share, method="higher"))
     if not 0 < radius < np.inf:
         raise ValueError(f"no radius leaves {share:.2%} of these {len(until)} points as noise")
@@ -190,10 +139,6 @@ def grid_sample(
     Each class keeps ``share`` of its examples, rounded, and so does each occupied cell, up to one example more or less.
     ``cells`` is the number of cells along either axis.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"share is {share}; accepted: above 0, up to 1")
-    if cells < 1:
-        raise ValueError(f"cells is {cells}; accepted: 1 or more")
     coordinates, labels = _map(coordinates, labels)
     extent = np.ptp(coordinates, axis=0)
     scaled = (coordinates - coordinates.min(axis=0)) / np.where(extent > 0, extent, 1)

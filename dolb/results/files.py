@@ -25,7 +25,7 @@ _MARK = b"\ndolb sha256 "
 _LENGTH = len(_MARK) + hashlib.sha256().digest_size * 2
 
 
-def write_whole(path: Path, fill: Callable[[str], object]) -> None:
+def write_whole(path: Path, fill: Callable[[str], object], *, seal: bool = True) -> None:
     """Have ``fill`` write a temporary file, seal it, and move it to ``path``, which holds all of it or is untouched."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -33,8 +33,8 @@ def write_whole(path: Path, fill: Callable[[str], object]) -> None:
         os.close(descriptor)
         fill(temporary)
         with open(temporary, "rb+") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            handle.write(_MARK + digest.encode())
+            if seal:
+                handle.write(_MARK + hashlib.file_digest(handle, "sha256").hexdigest().encode())
             handle.flush()
             os.fsync(handle.fileno())
         os.chmod(temporary, 0o644)

@@ -9,14 +9,12 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 
 # How torch, cuBLAS and cuDNN say that memory ran out where they do not raise torch's own error for it. cuDNN finds no
 # engine if there is no memory for any engine's workspace.
 _OUT_OF_MEMORY = ("out of memory", "alloc_failed", "unable to find an engine")
-_forgotten = 0  # bytes: the highest mark of the host's memory before the system's own was begun anew
 
 
 class DeviceError(RuntimeError):
@@ -57,29 +55,8 @@ def memory_in_use(device: torch.device) -> tuple[float, float]:
 
 
 def host_peak() -> int:
-    """Return the most bytes of the host's memory that this process ever had, also before `fresh_host_peak`."""
-    return max(_forgotten, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-
-
-def fresh_host_peak() -> Callable[[], int] | None:
-    """Begin the high-water mark of this process's memory anew, and return what reads it; None where that cannot be.
-
-    Linux alone has such a mark, and not every container lets a process begin its own anew.
-    """
-    global _forgotten
-    _forgotten = host_peak()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-        _high_water()
-    except (OSError, KeyError):
-        return None
-    return _high_water
-
-
-def _high_water() -> int:
-    """Return the mark by its own name: that of `resource` has the memory of whatever started this process in it."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
+    """Return the most bytes of the host's memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def release_memory(device: torch.device) -> None:

@@ -1,9 +1,5 @@
 """Features: what the network's penultimate layer says, in bounded memory; weights from a file or from torchvision."""
 
-import http.server
-import threading
-import urllib.request
-
 import numpy as np
 import pytest
 import torch
@@ -24,8 +20,8 @@ def small(seed=0):
     return models.initialize("smallnet-4", 10, 1, 1, seed)
 
 
-def extract(network, images, digits, **options):
-    return features.extract(network, "smallnet-4", images, digits.mean, digits.std, progress=False, **options)
+def extract(network, images, digits):
+    return features.extract(network, "smallnet-4", images, digits.mean, digits.std, progress=False)
 
 
 def test_features_are_what_the_classifier_of_the_network_sees(digits):
@@ -38,11 +34,10 @@ def test_features_are_what_the_classifier_of_the_network_sees(digits):
         torch.testing.assert_close(network.fc(torch.from_numpy(got)), network(normalised), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 40, 1000])
-def test_the_batch_size_does_not_matter(digits, batch_size):
-    images = digits.test_images[:40]
-    expected = extract(small(), images, digits)
-    np.testing.assert_allclose(extract(small(), images, digits, batch_size=batch_size), expected, rtol=1e-4, atol=1e-5)
+def test_the_batches_in_which_images_come_do_not_matter(digits):
+    images = digits.train_images[:1100]  # three batches
+    apart = [extract(small(), images[start : start + 100], digits) for start in range(0, 1100, 100)]
+    np.testing.assert_allclose(extract(small(), images, digits), np.concatenate(apart), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("arch", RESNETS)
@@ -54,13 +49,10 @@ def test_every_resnet_has_features_of_its_width(arch):
     assert np.isfinite(got).all()
 
 
-def test_running_statistics_are_used_and_left_alone_and_modes_come_back(digits):
+def test_running_statistics_are_used_and_left_alone(digits):
     network = small().train()
-    network.stem.eval()
-    modes = [module.training for module in network.modules()]
     before = {name: value.clone() for name, value in network.state_dict().items()}
     extract(network, digits.test_images[:40], digits)
-    assert [module.training for module in network.modules()] == modes
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -88,20 +80,13 @@ def test_a_saved_network_comes_back_with_its_features(digits, tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["net.pt"]
 
 
-def refusal(path, arch="smallnet-4", num_classes=10, channels=1):
-    with pytest.raises(features.CheckpointError) as caught:
-        features.load_network(arch, num_classes, path, channels)
-    return str(caught.value)
-
-
-def test_weights_of_another_network_are_refused_in_one_line(tmp_path):
+def test_weights_of_another_network_and_files_that_are_no_weights_are_refused(tmp_path):
     path = features.save_network(small(), tmp_path / "net.pt")
-    assert "it lacks blocks.1.bn1.bias and" in refusal(path, "smallnet-8")
-    assert "it has in another shape fc.weight (10, 16), not (7, 16), and 1 more" in refusal(path, num_classes=7)
-    assert "stem.0.weight (16, 1, 3, 3), not (16, 3, 3, 3)" in refusal(path, channels=3)
-    deeper = features.save_network(models.build("smallnet-8", 10, 1), tmp_path / "deeper.pt")
-    assert "it has too much blocks.1.bn1.bias and" in refusal(deeper)
-    assert "\n" not in refusal(deeper)
+    with pytest.raises(features.CheckpointError, match=r"net\.pt cannot be read as weights of smallnet-8"):
+        features.load_network("smallnet-8", 10, path, channels=1)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(features.CheckpointError, match=r"net\.pt cannot be read as weights of smallnet-4"):
+        features.load_network("smallnet-4", 10, path, channels=1)
 
 
 def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
@@ -110,7 +95,8 @@ def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
             return (open, (str(tmp_path / "ran"), "w"))
 
     torch.save({"fc.weight": Payload()}, tmp_path / "evil.pt")
-    assert "cannot be read as weights" in refusal(tmp_path / "evil.pt")
+    with pytest.raises(features.CheckpointError, match="cannot be read as weights"):
+        features.load_network("smallnet-4", 10, tmp_path / "evil.pt", channels=1)
     assert not (tmp_path / "ran").exists()
 
 
@@ -135,40 +121,6 @@ def test_without_a_network_the_error_says_which_file_to_fetch_and_where_to_put_i
         features.pretrained("resnet18")
     assert "resnet18-f37072fd.pth" in str(caught.value)
     assert str(tmp_path / "hub" / "checkpoints") in str(caught.value)
-
-
-@pytest.fixture
-def refusing_proxy(monkeypatch):
-    """Send every request through a proxy that refuses it, and return the list of what it was asked for."""
-    asked = []
-
-    class Refuse(http.server.BaseHTTPRequestHandler):
-        def do_CONNECT(self):
-            asked.append(self.path)
-            self.send_error(503)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.delenv("no_proxy", raising=False)
-        urllib.request.install_opener(None)  # the one that is there keeps the proxy that was named when it was made
-        yield asked
-        urllib.request.install_opener(None)
-        server.shutdown()
-
-
-def test_weights_that_cannot_be_fetched_are_asked_for_once(tmp_path, monkeypatch, refusing_proxy):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    said = []
-    for _ in range(3):
-        with pytest.raises(features.CheckpointError) as caught:
-            features.pretrained("resnet18")
-        said.append(str(caught.value))
-    assert len(refusing_proxy) == 1
-    assert len(set(said)) == 1
 
 
 def test_the_normalisation_is_the_one_torchvision_states():

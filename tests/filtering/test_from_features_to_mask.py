@@ -27,7 +27,7 @@ def mapped():
 def test_a_wrong_label_is_noise_more_often_than_by_chance(mapped, method):
     _, labels, wrong, coordinates = mapped
     keep = method.fit(coordinates, labels).keep_
-    at_random = baselines.Random(keep).fit(labels, labels).keep_
+    at_random = baselines.ByScore("random", keep).fit(None, labels).keep_
     assert wrong[~keep].mean() > 3 * wrong.mean()
     assert wrong[~keep].mean() > 2 * wrong[~at_random].mean()
 

@@ -1,4 +1,7 @@
-"""A person reviews examples: decisions become a mask that training takes; they can be undone, saved, gone on with."""
+"""A person reviews examples in a notebook: decisions become a mask that can be undone, saved, gone on with.
+
+The widget has real comm objects, and no browser.
+"""
 
 import io
 import sys
@@ -9,8 +12,6 @@ from PIL import Image
 
 from dolb import data, results
 from dolb.filtering import masks, noise, review
-from dolb.training.config import RunConfig
-from dolb.training.sweep import sweep
 
 
 @pytest.fixture(scope="module")
@@ -18,143 +19,92 @@ def digits():
     return data.load("digits")
 
 
-@pytest.fixture(scope="module")
-def coordinates(digits):
-    """A map that needs no training: the first two principal components of the pixels."""
+@pytest.fixture
+def file(digits, tmp_path):
+    """A mask that keeps all, with a map that needs no training: the first two principal components of the pixels."""
     pixels = digits.train_images.reshape(len(digits.train_labels), -1).astype(float)
     centred = pixels - pixels.mean(axis=0)
-    return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    place = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    keep, until = np.ones(len(place), dtype=bool), noise.noise_until(place, digits.train_labels)
+    return masks.save_keep(tmp_path / "keep.nc", keep, digits, "all", coordinates=place, noise_until=until)
 
 
-@pytest.fixture
-def started(digits, coordinates):
-    return review.Review(digits, coordinates)
+class Parts:
+    """The widget's parts, as a person meets them."""
+
+    def __init__(self, box):
+        self.plot, buttons, self.said, self.images = box.children
+        self.buttons = {button.description: button for button in buttons.children}
+
+    def lasso(self, examples):
+        """Set what the lasso of the browser sets."""
+        found = [self.plot]
+        while not hasattr(found[0], "selection"):
+            found = [*found[1:], *getattr(found[0], "children", ())]
+        found[0].selection = np.asarray(examples)
+
+    def press(self, name):
+        self.buttons[name].click()
 
 
-def test_what_is_dropped_is_dropped_and_what_is_kept_again_is_kept(started):
-    assert started.decide([3, 5, 7], keep=False) == 3
-    assert started.decide([5], keep=True) == 1
-    assert np.flatnonzero(~started.keep).tolist() == [3, 7]
+def dropped(file, digits):
+    return np.flatnonzero(~masks.load_keep(file, digits)).tolist()
 
 
-def test_undo_takes_back_one_decision_at_a_time_and_no_more_than_it_changed(started):
-    started.decide([1, 2], keep=False)
-    started.decide([2, 3], keep=False)  # 2 was dropped already
-    assert started.undo() == 1
-    assert np.flatnonzero(~started.keep).tolist() == [1, 2]
-    assert started.undo() == 2
-    assert started.keep.all()
+def test_lassoed_points_show_their_images_and_are_dropped_kept_again_and_saved(file, digits):
+    parts = Parts(review.widget(file, digits))
+    parts.lasso([10, 11, 12])
+    assert parts.images.value == review.sheet(digits.train_images[10:13])
+    parts.press("Drop")
+    assert "3 of 1,437 are dropped. 3 chosen." in parts.said.value
+    parts.lasso([12])
+    parts.press("Keep")
+    parts.press("Save")
+    assert dropped(file, digits) == [10, 11]
+    assert "noise_until" in results.load(file)
 
 
-def test_an_example_that_is_not_there_is_refused_and_changes_nothing(started):
-    with pytest.raises(ValueError, match="0 to 1436"):
-        started.decide([4, 5000], keep=False)
-    assert started.keep.all()
+def test_a_saved_review_is_gone_on_with_and_undone_a_decision_at_a_time(file, digits, tmp_path):
+    first = Parts(review.widget(file, digits))
+    first.lasso([1, 2])
+    first.press("Drop")
+    first.press("Save")
+    parts = Parts(review.widget(file, digits, tmp_path / "more.nc"))
+    for example in (3, 4):
+        parts.lasso([example])
+        parts.press("Drop")
+    parts.press("Undo")
+    parts.press("Save")
+    assert dropped(file, digits) == [1, 2]
+    assert dropped(tmp_path / "more.nc", digits) == [1, 2, 3]
 
 
-def test_a_review_is_saved_and_gone_on_with(started, digits, coordinates, tmp_path):
-    until = noise.noise_until(coordinates, digits.train_labels)
-    first = review.Review(
-        digits, coordinates, until <= np.quantile(until, 0.9), until, about={"arch": "resnet18", "seed": 3}
-    )
-    dropped = np.flatnonzero(first.keep)[:4]
-    first.decide(dropped, keep=False)
-    again = review.Review.load(first.save(tmp_path / "keep.nc"), digits)
-    assert (again.keep == first.keep).all()
-    again.decide(dropped[:1], keep=True)
-    ds = results.load(again.save(tmp_path / "keep.nc"))
-    assert (ds["keep"].values != first.keep).sum() == 1
-    assert ds["subset"].item() == "reviewed"
-    assert (ds["arch"].item(), ds["seed"].item()) == ("resnet18", 3)
-    assert (ds["noise_until"].values == until).all()
+def test_a_class_cannot_be_dropped_whole(file, digits):
+    parts = Parts(review.widget(file, digits))
+    parts.lasso(np.flatnonzero(digits.train_labels == 4))
+    parts.press("Drop")
+    parts.press("Save")
+    assert "Not saved: the review drops every example of 4" in parts.said.value
+    assert dropped(file, digits) == []
 
 
-def test_training_takes_the_reviewed_mask_as_a_subset(started, digits, tmp_path):
-    started.decide(range(100), keep=False)
-    keep = masks.load_keep(started.save(tmp_path / "keep.nc"), digits)
-    config = RunConfig(data="digits", subset="reviewed", arch="smallnet-4", batch_size=256, epochs=1)
-    trained = sweep([config], subsets={"reviewed": keep}, device="cpu", store=tmp_path / "store")
-    assert trained["training_examples"].item() == len(digits.train_labels) - 100
-
-
-def test_a_mask_of_other_data_or_without_a_map_is_refused(digits, coordinates, tmp_path):
+def test_a_mask_of_other_data_or_without_a_map_is_refused(file, digits, tmp_path):
     keep = np.ones(len(digits.train_labels), dtype=bool)
-    bare = masks.save_keep(tmp_path / "bare.nc", keep, digits, "bare")
-    with pytest.raises(masks.MaskError, match="no map"):
-        review.Review.load(bare, digits)
-    other = digits.subset(np.arange(len(keep)) > 9, "fewer")
-    path = masks.save_keep(tmp_path / "other.nc", keep[10:], other, "other", coordinates=coordinates[10:])
+    with pytest.raises(masks.MaskError, match="holds no map: it lacks x, y"):
+        review.widget(masks.save_keep(tmp_path / "bare.nc", keep, digits, "bare"), digits)
     with pytest.raises(masks.MaskError, match="other data"):
-        review.Review.load(path, digits)
+        review.widget(file, digits.subset(np.arange(len(keep)) > 9, "fewer"))
 
 
-def test_a_class_cannot_be_dropped_whole(started, digits, tmp_path):
-    started.decide(np.flatnonzero(digits.train_labels == 4), keep=False)
-    with pytest.raises(noise.EmptyClassError, match="every example of 4"):
-        started.save(tmp_path / "keep.nc")
-    assert not (tmp_path / "keep.nc").exists()
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_sheet_shows_the_images(channels):
+    images = np.random.default_rng(0).integers(0, 256, (14, 8, 8, channels), dtype=np.uint8)
+    pixels = np.asarray(Image.open(io.BytesIO(review.sheet(images)))).reshape(2, 42, 12, 42, channels)
+    for k, image in enumerate(images):
+        assert (pixels[k // 12, 1:-1, k % 12, 1:-1][::5, ::5] == image).all()
 
 
-def test_the_sheet_shows_the_images_and_frames_the_dropped_ones(started, digits):
-    started.decide([7], keep=False)
-    sheet = np.asarray(Image.open(io.BytesIO(started.sheet([6, 7], columns=2))))
-    height, width = sheet.shape[0], sheet.shape[1] // 2
-    for position, example in enumerate((6, 7)):
-        tile = sheet[:, position * width : (position + 1) * width]
-        inside = tile[3:-3, 3:-3]
-        scale = inside.shape[0] // digits.image_size[0]
-        assert (inside[::scale, ::scale, :1] == digits.train_images[example]).all()
-    assert tuple(sheet[0, 0]) != tuple(sheet[0, width])
-    assert height == width
-
-
-# --- The widget, with real comm objects and no browser
-
-
-@pytest.fixture
-def parts(started, tmp_path):
-    box = review.widget(started, tmp_path / "keep.nc")
-    controls, plot, buttons, said, images = box.children
-    by_name = {button.description: button for button in buttons.children}
-    scatter = plot if hasattr(plot, "selection") else next(child for child in _all(plot) if hasattr(child, "selection"))
-    return scatter, by_name, said, images, controls
-
-
-def _all(widget):
-    for child in getattr(widget, "children", ()):
-        yield child
-        yield from _all(child)
-
-
-def test_lassoed_points_show_their_images_and_are_dropped_by_a_button(parts, started, digits, tmp_path):
-    scatter, buttons, said, images, _ = parts
-    scatter.selection = np.array([10, 11, 12])  # what the lasso of the browser sets
-    assert images.value == started.sheet([10, 11, 12])
-    buttons["Drop"].click()
-    assert np.flatnonzero(~started.keep).tolist() == [10, 11, 12]
-    assert images.value == started.sheet([10, 11, 12])
-    assert "3 of 1,437" in said.value
-    buttons["Save"].click()
-    assert (masks.load_keep(tmp_path / "keep.nc", digits) == started.keep).all()
-    buttons["Undo"].click()
-    assert started.keep.all()
-
-
-def test_what_the_map_no_longer_shows_is_not_decided_about(parts, started, digits):
-    scatter, buttons, said, images, controls = parts
-    class_choice, _ = controls.children
-    scatter.selection = np.arange(200)
-    class_choice.value = 3
-    threes = np.flatnonzero(digits.train_labels[:200] == 3)
-    assert f"{len(threes)} chosen" in said.value
-    assert images.value == started.sheet(threes)
-    buttons["Drop"].click()
-    assert np.flatnonzero(~started.keep).tolist() == threes.tolist()
-    class_choice.value = -1
-    assert "200 chosen" in said.value
-
-
-def test_without_jupyter_scatter_the_error_says_how_to_get_it(started, tmp_path, monkeypatch):
+def test_without_jupyter_scatter_the_error_says_how_to_get_it(file, digits, monkeypatch):
     monkeypatch.setitem(sys.modules, "jscatter", None)
     with pytest.raises(ImportError, match=r'pip install "dolb\[review\]"'):
-        review.widget(started, tmp_path / "keep.nc")
+        review.widget(file, digits)
