@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from dolb.recipes.batch_sizes import BATCH_SIZES, DISTRIBUTED_FROM, WORKERS, batch_size, even_batches
+from dolb.recipes.batch_sizes import WORKERS, batch_size, even_batches
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
@@ -28,12 +28,10 @@ from dolb.recipes.filtered import (
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
-from dolb.recipes.study import FORMER_RATE, data_of, rate, tuned
+from dolb.recipes.study import data_of, rate, tuned
 from dolb.training.config import RunConfig
 
 __all__ = [
-    "BATCH_SIZES",
-    "DISTRIBUTED_FROM", "FORMER_RATE",
     "RECIPES",
     "SCALES",
     "WORKERS",
@@ -68,7 +66,7 @@ __all__ = [
     "tuning",
     "warmup",
     "warmup_start",
-]  # fmt: skip
+]
 
 SCALES = ("published", "demo", "paper")
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dolb.filtering.config import BASELINES, FLAGGED, FilterConfig
+from dolb.recipes.batch_sizes import WORKERS
 from dolb.recipes.masks import default_masks, masks
 from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
 
-WORKERS = 8
 MAIN_SETS = ("full", "network", "random")
 SETS = (*MAIN_SETS, "recursive", *(name for name in BASELINES if name not in MAIN_SETS))
 DEMO_SETS = (*MAIN_SETS, "recursive", "neighbours", "confident")
@@ -26,7 +26,7 @@ LARGE_SEEDS = {"paper": (4, 8), "demo": (3, 3)}  # below that, and from there on
 MAIN_SEEDS = {"paper": 10, "demo": 3}  # of the three main sets, with small and with large batches
 BETTER_RATES = {"paper": (0.1, 0.2), "demo": (1.6,)}  # on the paper's data `tuning` found both better, and 0.2 the best
 SMALL = {"paper": (64, 128, 256), "demo": (128, 256)}
-SMALL_SEEDS = {"paper": 3, "demo": 3}  # of the other sets, and of equal updates
+SMALL_SEEDS = 3  # of the other sets, and of equal updates
 WEIGHT_DECAYS = {"paper": (0.005, 0.01, 0.012, 0.0135), "demo": (0.0005, 0.005)}
 # Accuracy rises up to the last of the study's weight decays; one beyond it, for the main sets, shows if it goes on.
 BEYOND: dict[str, tuple[float, ...]] = {"paper": (0.02,), "demo": ()}
@@ -41,6 +41,16 @@ EXTRACTOR_RATES: dict[str, dict[int, tuple[float, ...]]] = {
     "paper": {250: (0.01, 0.03, 0.1), 256: (0.03,)},
     "demo": {64: (0.05, 0.2)},
 }
+
+
+class _Cell(NamedTuple):
+    """A batch size, a set, a seed, what else is special, and whether it is run with equal updates too."""
+
+    batch_size: int
+    set: str
+    seed: int
+    more: dict[str, object]
+    twice: bool = True
 
 
 def filtered_small_batch(
@@ -62,7 +72,7 @@ def filtered_small_batch(
     name that runs call them, as ``masks.own_sets`` returns.
     """
     largest, study_sets = SMALL[scale][-1], SETS if scale == "paper" else DEMO_SETS
-    added, few, many = _own_names(own), SMALL_SEEDS[scale], MAIN_SEEDS[scale]
+    added, few, many = _own_names(own), SMALL_SEEDS, MAIN_SEEDS[scale]
     main = (*MAIN_SETS, *added)
     cells = [
         _Cell(size, name, seed, {"weight_decay": decay}, twice)
@@ -95,7 +105,7 @@ def filtered_large_batch(
     main = (*MAIN_SETS, *added)
     standard = (*MAIN_SETS, *filter(None, [STUDIES[scale].best_baseline]))
     cells = [
-        _Cell(size, name, seed, {"bn_workers": WORKERS}, True)
+        _Cell(size, name, seed, {"bn_workers": WORKERS})
         for size in batch_sizes or LARGE[scale]
         for fewer in [many if size >= MORE_SEEDS_FROM[scale] else few]
         for name in dict.fromkeys((*(sets or standard), *added))
@@ -120,12 +130,12 @@ def default_radius(
     extractors, and more of its map is noise.
     """
     cells = [
-        _Cell(size, name, seed, {"bn_workers": WORKERS}, True)
+        _Cell(size, name, seed, {"bn_workers": WORKERS})
         for size in batch_sizes or [size for size in LARGE[scale] if size >= MORE_SEEDS_FROM[scale]]
         for name in sets or ("network", "random")
         for seed in seeds or range(LARGE_SEEDS[scale][1])
     ]
-    return _runs(scale, "default-radius", cells, epochs, kept, None, default_masks)
+    return _runs(scale, "default-radius", cells, epochs, kept, family=default_masks)
 
 
 def better_rate(
@@ -142,12 +152,12 @@ def better_rate(
     The recipe's rate was taken so that full data come near the study's accuracy, which is lower.
     """
     cells = [
-        _Cell(MORE_SEEDS_FROM[scale], name, seed, {"bn_workers": WORKERS, "lr": lr}, True)
+        _Cell(MORE_SEEDS_FROM[scale], name, seed, {"bn_workers": WORKERS, "lr": lr})
         for lr in lrs or BETTER_RATES[scale]
         for name in sets or MAIN_SETS
         for seed in seeds or range(LARGE_SEEDS[scale][1])
     ]
-    return _runs(scale, "better-rate", cells, epochs, kept, None)
+    return _runs(scale, "better-rate", cells, epochs, kept)
 
 
 def tuning(
@@ -187,16 +197,6 @@ def extractor_tuning(
     ]
 
 
-class _Cell(NamedTuple):
-    """A batch size, a set, a seed, what else is special, and whether it is run with equal updates too."""
-
-    batch_size: int
-    set: str
-    seed: int
-    more: dict[str, object]
-    twice: bool
-
-
 def of_the_study(subset: str) -> bool:
     """Return whether runs call a set of the study so, all data or a mask of its own, rather than a person's mask."""
     return subset.split("-")[0] in (*SETS, FLAGGED, "none")
@@ -216,19 +216,20 @@ def _runs(
     cells: Sequence[_Cell],
     epochs: int | None,
     kept: tuple[int, int] | None,
-    own: Mapping[str, np.ndarray] | None,
+    own: Mapping[str, np.ndarray] | None = None,
     family: Callable[[str, int], Mapping[str, FilterConfig]] = masks,
 ) -> list[RunConfig]:
     study, own = STUDIES[scale], own or {}
-    subsets = {"full": "full", **_own_names(own)}
+    given = {"full": "full", **_own_names(own)}
+    made = {seed: family(scale, seed) for seed in {cell.seed for cell in cells}}
     found = []
     for cell in cells:
-        if cell.set not in (*SETS, *subsets):
-            raise ValueError(f"set {cell.set!r} is not known; accepted: {', '.join((*SETS, *list(subsets)[1:]))}")
-        subset = subsets.get(cell.set) or family(scale, cell.seed)[cell.set].subset
-        lengths, size = [epochs or study.epochs], kept
-        if subset in own:
-            size = int(own[subset].sum()), len(own[subset])
+        subsets = {name: mask.subset for name, mask in made[cell.seed].items()} | given
+        if cell.set not in subsets:
+            raise ValueError(f"set {cell.set!r} is not known; accepted: {', '.join(subsets)}")
+        subset = subsets[cell.set]
+        size = (int(own[subset].sum()), len(own[subset])) if subset in own else kept
+        lengths = [epochs or study.epochs]
         if size and cell.twice and cell.set not in ("full", "recursive"):  # which has another size than the masks
             lengths.append(equal_updates(lengths[0], cell.batch_size, *size))
         for length in lengths:

@@ -42,15 +42,15 @@ class _Study:
     best_baseline: str = ""  # of the other ways to choose as many images, with small batches at this weight decay
 
 
-FORMER_RATE = 800.0  # of scikit-learn's t-SNE until 2022, with a random start: 200 there is 800 in openTSNE's units
-SLOWER = ((FORMER_RATE, "random", 750), (FORMER_RATE, "pca", 750), (200.0, "random", 750), (200.0, "random", 250))
+# 800 is the rate of scikit-learn's t-SNE until 2022, with a random start: 200 there is 800 in openTSNE's units.
+_SLOWER = ((800.0, "random", 750), (800.0, "pca", 750), (200.0, "random", 750), (200.0, "random", 250))
 STUDIES = {
     "paper": _Study(
         data="cifar10", examples=50_000, precision="bf16", trained="resnet18",
         extractors=("resnet101", "resnet18", "resnet34", "resnet50", "resnet152"), tuned=((256, 0.003), (6272, 0.05)),
         extractor_batch_size=250, extractor_rate=0.03, weight_decay=0.005, epochs=50, milestones=(30, 45),
         warmup_epochs=5, filter="dbscan", iterations=500, train_seeds=(0, 1), map_seeds=(0, 1, 2),
-        perplexities=(10.0, 50.0, 100.0), placed=SLOWER,
+        perplexities=(10.0, 50.0, 100.0), placed=_SLOWER,
         min_samples=(2, 3, 10), el2n=(5, 10), folds=4, pretrained=True, best_baseline="confident",
     ),
     # On a map of 1,437 points almost every one is alone within the library's default radius, so the knee it is.

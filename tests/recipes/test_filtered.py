@@ -214,8 +214,10 @@ def test_the_recursive_set_is_a_second_round_of_the_same_filter_by_the_same_netw
 
 
 def test_an_unknown_set_is_refused():
-    with pytest.raises(ValueError, match="set 'filtered' is not known; accepted: full, network, random"):
+    with pytest.raises(ValueError, match="set 'filtered' is not known; accepted: network, recursive, random"):
         recipes.configs(SMALL, "paper", sets=["filtered"])
+    with pytest.raises(ValueError, match="set 'recursive' is not known; accepted: network, random, full"):
+        recipes.configs("default-radius", "paper", sets=["recursive"])
 
 
 def test_a_set_of_ones_own_is_run_beside_the_others_and_like_the_network_filtered_one():
