@@ -49,7 +49,6 @@ def show(
     images: Thumbnails | None = None,
     classes: Sequence[str] | None = None,
     *,
-    eps: float | None = None,
     title: str = "Map of the training set",
     review: Mapping[str, Any] | None = None,
     files: str | Path | None = None,
@@ -60,13 +59,12 @@ def show(
     Parameters
     ----------
     ds
-        ``x``, ``y``, ``label`` and ``keep`` over ``example``, and ``noise_until`` where a slider for eps is wanted.
+        ``x``, ``y``, ``label`` and ``keep`` over ``example``, and ``noise_until`` where a slider for eps is wanted. It
+        starts at the radius at which DBSCAN removes what ``keep`` does, if there is one.
     images
         Thumbnails of all of the examples, or of some.
     classes
         Name of each label.
-    eps
-        Where the slider starts. By default, the radius at which DBSCAN removes what ``keep`` does, if there is one.
     title
         What the map is of, in a few words.
     review
@@ -81,35 +79,36 @@ def show(
     where = (f"{Path(files).name}/" if url is None else url) if files is not None else ""
     points = _points(ds)
     names = _class_names(points["label"], classes)
-    grid, removed_until, start = _slider(points, eps)
-    is_noise = removed_until > start
-    marked = bool(len(grid)) and (eps is not None or bool((is_noise == ~points["keep"]).all()))
-    removed = is_noise if marked else ~points["keep"]
+    eps = eps_of(points["keep"], points["noise_until"]) if "noise_until" in points else None
+    grid = eps_steps(points["noise_until"], eps) if "noise_until" in points else np.empty(0)
+    start = len(grid) // 2 if eps is None else int(np.searchsorted(grid, eps))
+    # How many of the slider's radii are below a point's own: it is noise at those, and the answer is exact.
+    removed_until = np.searchsorted(grid, points["noise_until"]) if len(grid) else np.zeros(len(points["x"]))
     mask = _one(ds, "subset") or "saved"
     data = {
         "n": len(points["x"]),
         "classes": names,
         "title": title,
         "mask": mask,
-        "rule": "eps" if marked else "mask",
+        "rule": "mask" if eps is None else "eps",
         "xy": _base64(_on_grid(points["x"], points["y"])),
         "label": _base64(points["label"].astype("<u2")),
         "keep": _base64(points["keep"].astype("u1")),
         "eps": grid.tolist(),
         "start": start,
-        # How many of the slider's radii are below a point's own: it is noise at those, and the answer is exact.
         "removedUntil": _base64(removed_until.astype("<u2")),
         "noiseUntil": _base64(points["noise_until"].astype("<f4")) if len(grid) else "",
         "images": _images(ds, images, len(points["x"]), files, where),
         "review": None if review is None else dict(review),
     }
-    words = _words(title, names, points["label"], removed, f"eps {grid[start]:g}" if marked else f"the mask {mask}")
+    by = f"the mask {mask}" if eps is None else f"eps {eps:g}"
+    words = _words(title, names, points["label"], ~points["keep"], by)
     library = ""
     if files is not None:
         Path(files).mkdir(parents=True, exist_ok=True)
         (Path(files) / LIBRARY).write_text(asset(LIBRARY), encoding="utf-8")
         library = f'<script src="{html.escape(where)}{LIBRARY}"></script>\n'
-    text = _figure(data, words, library, agree=marked and bool((is_noise == ~points["keep"]).all()))
+    text = _figure(data, words, library)
     return Viewer(text, "\n".join([words[0], *(f"  {name}: {share}" for name, share in words[1])]))
 
 
@@ -153,13 +152,13 @@ def pictures_in_tooltips(images: Thumbnails, files: str | Path | None = None) ->
     )
 
 
-def eps_steps(noise_until: np.ndarray, eps: float | None = None, steps: int = STEPS) -> np.ndarray:
+def eps_steps(noise_until: np.ndarray, eps: float | None = None) -> np.ndarray:
     """Return the radii of a slider, ascending: from where half of the examples are noise to where the last one is.
 
     They are evenly spaced on a logarithmic scale and rounded to three digits; ``eps`` is one of them as it is.
     """
     known = noise_until[np.isfinite(noise_until) & (noise_until > 0)]
-    spread = np.geomspace(np.median(known), known.max() * 1.01, steps) if len(known) else np.empty(0)
+    spread = np.geomspace(np.median(known), known.max() * 1.01, STEPS) if len(known) else np.empty(0)
     rounded = [float(f"{value:.3g}") for value in spread]
     return np.unique([*rounded, *([] if eps is None else [eps])])
 
@@ -184,14 +183,9 @@ def _points(ds: xr.Dataset) -> dict[str, np.ndarray]:
             f"the Dataset lacks {', '.join(missing)}; a viewer needs x, y, label and keep over example. "
             "A mask saved with its coordinates has them."
         )
-    n = ds.sizes["example"]
-    points = {name: ds[name].values for name in ("x", "y", "label", "keep")}
-    points["noise_until"] = ds["noise_until"].values if "noise_until" in ds else np.empty(0)
-    for name in ("x", "y"):
-        if not np.isfinite(points[name]).all():
-            raise ValueError(f"{name} holds NaN or infinity; accepted: finite numbers")
-    if n == 0 or np.isnan(points["noise_until"]).any():
-        raise ValueError(f"there are {n} examples, some with NaN as noise_until; accepted: one or more, none with NaN")
+    points = {str(name): ds[name].values for name in ("x", "y", "label", "keep", "noise_until") if name in ds}
+    if not all(np.isfinite(points[name]).all() for name in ("x", "y")) or np.isnan(points.get("noise_until", 0)).any():
+        raise ValueError("x, y or noise_until hold NaN, or coordinates infinity; accepted: numbers")
     return points
 
 
@@ -200,23 +194,6 @@ def _class_names(labels: np.ndarray, classes: Sequence[str] | None) -> list[str]
     if labels.min() < 0 or labels.max() >= len(names):
         raise ValueError(f"labels run from {labels.min()} to {labels.max()}, and there are {len(names)} classes")
     return names
-
-
-def _slider(points: dict[str, np.ndarray], eps: float | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the radii, for each point how many of them are below its own, and the radius to start at."""
-    until = points["noise_until"]
-    if not len(until):
-        if eps is not None:
-            raise ValueError(f"eps is {eps}, and the Dataset has no noise_until; a slider needs it")
-        return np.empty(0), np.zeros(len(points["x"]), dtype=np.int64), 0
-    if eps is not None and not (np.isfinite(eps) and eps > 0):
-        raise ValueError(f"eps is {eps}; accepted: above 0")
-    eps = eps if eps is not None else eps_of(points["keep"], until)
-    grid = eps_steps(until, eps)
-    if not len(grid):
-        raise ValueError("noise_until has no finite value above 0; leave it out, and there is no slider")
-    start = int(np.searchsorted(grid, eps)) if eps is not None else len(grid) // 2
-    return grid, np.searchsorted(grid, until, side="left"), start
 
 
 def _on_grid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -252,11 +229,11 @@ def _words(
     return sentence, [(name, share(removed[labels == k])) for k, name in enumerate(names)]
 
 
-def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], library: str, *, agree: bool) -> str:
+def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], library: str) -> str:
     text = script_json(data)
     number = hashlib.sha256(text.encode()).hexdigest()[:10]
     rules = [("eps", "DBSCAN at eps")] if data["eps"] else []
-    if not agree:  # a mask that eps gives needs no entry of its own
+    if data["rule"] == "mask":  # one that eps gives needs no entry of its own
         rules.append(("mask", f"the mask {data['mask']}"))
     return Template(asset("figure.html")).substitute(
         id=f"dolb-viewer-{number}",

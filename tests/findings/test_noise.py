@@ -106,7 +106,7 @@ def test_noise_sets_are_compared_by_what_their_maps_differ_in(ds):
 def test_chance_is_a_draw_with_as_many_of_each_class():
     labels, gone = np.repeat([0, 1], 200), np.zeros(400, dtype=bool)
     gone[:40] = gone[200:204] = True
-    drawn = (baselines.Random(~gone, random_state=seed).fit(labels, labels).keep_ for seed in range(400))
+    drawn = (baselines.ByScore("random", ~gone, seed).fit(None, labels).keep_ for seed in range(400))
     shared = np.mean([int((~keep & gone).sum()) for keep in drawn])
     assert noise.chance(gone, gone, labels) == pytest.approx(40 * 40 / 200 + 4 * 4 / 200)
     assert noise.chance(gone, gone, labels) == pytest.approx(shared, abs=0.5)
