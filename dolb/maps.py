@@ -140,16 +140,16 @@ def _made(at: _Place, config: FilterConfig) -> xr.Dataset:
     there, inside = _inside(at, config)
     accuracy, trained_in = _training(there, config)
     spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
-    mapped = evidence = None
+    known: Arrays = {}
     if config.filter in _MAPPED:
-        mapped = _map(there, config)
-        spent |= {"feature_seconds": float(mapped["feature_seconds"]), "map_seconds": float(mapped["seconds"])}
+        known = _map(there, config)
+        spent |= {"feature_seconds": float(known["feature_seconds"]), "map_seconds": float(known["seconds"])}
     elif config.filter != "random":
-        evidence, more = _evidence(at, config)
+        known["said"], more = _said(at, config)
         spent |= more
     begun = time.perf_counter()
-    keep, eps = _keep(at, config, mapped, evidence, inside)
-    spent["mask_seconds" if evidence is None else "score_seconds"] += time.perf_counter() - begun
+    keep, eps = _keep(at, config, known, inside)
+    spent["score_seconds" if "said" in known else "mask_seconds"] += time.perf_counter() - begun
     seconds = sum(spent[name] for name in PARTS if name != "network_seconds")
     if config.within:
         before = _before(at, config)
@@ -160,9 +160,8 @@ def _made(at: _Place, config: FilterConfig) -> xr.Dataset:
         "peak_memory_bytes": host_peak(), **spent,
     }  # fmt: skip
     if keep is None:
-        assert mapped is not None
-        return masks.map_dataset(_rounded(mapped["train"]), _rounded(mapped["test"]), at.data, about)
-    return masks.keep_dataset(keep, at.data, config.subset, about=about, **_followed_from(at, config, mapped))
+        return masks.map_dataset(_rounded(known["train"]), _rounded(known["test"]), at.data, about)
+    return masks.keep_dataset(keep, at.data, config.subset, about=about, **_followed_from(at, config, known))
 
 
 def _inside(at: _Place, config: FilterConfig) -> tuple[_Place, np.ndarray]:
@@ -182,33 +181,25 @@ def _before(at: _Place, config: FilterConfig) -> xr.Dataset:
     return ds
 
 
-def _keep(
-    at: _Place, config: FilterConfig, mapped: Arrays | None, evidence: np.ndarray | None, inside: np.ndarray
-) -> tuple[np.ndarray | None, float]:
-    """Return the mask, if there is to be one, and the radius that it is by, NaN where there is none.
-
-    Where each class has a radius of its own it is their mean.
-    """
+def _keep(at: _Place, config: FilterConfig, known: Arrays, inside: np.ndarray) -> tuple[np.ndarray | None, float]:
+    """Return the mask, if there is to be one, and the radius that it is by, NaN where there is none."""
     labels = at.data.train_labels
     if config.filter == "none":
         return None, np.nan
     if config.filter in ON_THE_MAP:
-        assert mapped is not None
-        return _clustered(at, config, mapped["train"], inside)
+        return _clustered(at, config, known["train"], inside)
     if config.filter == FLAGGED:
-        assert evidence is not None
-        return ~baselines.label_issues(evidence, labels), np.nan
+        return ~baselines.label_issues(known["said"], labels), np.nan
     like = _before(at, config)["keep"].to_numpy().reshape(-1)
     if config.filter == "grid":
-        assert mapped is not None
-        return noise.grid_sample(mapped["train"], labels, float(like.mean()), random_state=config.seed), np.nan
-    return baselines.ByScore(config.filter, like, random_state=config.seed).fit(evidence, labels).keep_, np.nan
+        return noise.grid_sample(known["train"], labels, float(like.mean()), random_state=config.seed), np.nan
+    return baselines.ByScore(config.filter, like, config.seed).fit(known.get("said"), labels).keep_, np.nan
 
 
 def _clustered(
     at: _Place, config: FilterConfig, coordinates: np.ndarray, inside: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Return what a clustering of the map keeps, and its radius."""
+    """Return what a clustering of the map keeps, and its radius; where each class has its own, their mean."""
     labels, keep, eps = at.data.train_labels[inside], inside.copy(), config.eps
     if config.filter == "share":
         if config.within:  # a further round has the radius of the first
@@ -224,12 +215,12 @@ def _clustered(
     return keep, float(np.nanmean(fitted.eps_)) if config.filter == "knee" else eps
 
 
-def _followed_from(at: _Place, config: FilterConfig, mapped: Arrays | None) -> Arrays:
+def _followed_from(at: _Place, config: FilterConfig, known: Arrays) -> Arrays:
     """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
-    if mapped is None or config.filter not in ON_THE_MAP or not config.usual("seed", "within", "min_samples", *PLACED):
+    if config.filter not in ON_THE_MAP or not config.usual("seed", "within", "min_samples", *PLACED):
         return {}
-    until = noise.noise_until(mapped["train"], at.data.train_labels, config.min_samples).astype(np.float32)
-    return {"coordinates": _rounded(mapped["train"]), "noise_until": until}
+    until = noise.noise_until(known["train"], at.data.train_labels, config.min_samples).astype(np.float32)
+    return {"coordinates": _rounded(known["train"]), "noise_until": until}
 
 
 def _rounded(coordinates: np.ndarray) -> np.ndarray:
@@ -275,11 +266,7 @@ def _components(at: _Place, config: FilterConfig) -> Arrays:
         del features  # before there are others: these may be large
         return {**made, "test": pca.transform(_extract(at, config, network, at.data.test_images)).astype(np.float32)}
 
-    return _stored(at, _components_path(at, config).name, reduce)
-
-
-def _components_path(at: _Place, config: FilterConfig) -> Path:
-    return at.folder / f"components-{config.trained_by or f'{config.weights}-{config.arch}'}.npz"
+    return _stored(at, f"components-{config.trained_by or f'{config.weights}-{config.arch}'}.npz", reduce)
 
 
 def _extract(at: _Place, config: FilterConfig, network: nn.Module, images: np.ndarray) -> np.ndarray:
@@ -289,7 +276,7 @@ def _extract(at: _Place, config: FilterConfig, network: nn.Module, images: np.nd
     return extraction.extract(network, config.arch, images, mean, std, device=at.device, progress=at.progress)
 
 
-def _evidence(at: _Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
+def _said(at: _Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
     """Return what a baseline's score is computed from, and the seconds that it took."""
     if config.filter == "neighbours":
         found = _components(at, config)  # distances among them are those that the score takes of features
@@ -298,23 +285,23 @@ def _evidence(at: _Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, f
     run = at.networks[config.trained_by]
     if config.filter == "el2n":
         runs = [replace(run, seed=run.seed + k) for k in range(config.networks)]
-        said = _said(at, runs, "probabilities", checkpoints=(run.epochs,))
-        evidence = np.stack([one["probabilities"][-1] for one in said])
+        watched = _watched(at, runs, "probabilities", checkpoints=(run.epochs,))
+        said = np.stack([one["probabilities"][-1] for one in watched])
     elif config.filter == "forgetting":
-        said = _said(at, [run], "correct", follow=True)
-        evidence = said[0]["correct"]
+        watched = _watched(at, [run], "correct", follow=True)
+        said = watched[0]["correct"]
     else:  # confident learning and what it flags: by the same probabilities, out of sample
 
         def out_of_fold() -> Arrays:
             got = observe.out_of_fold(run, at.data, config.networks, **at.watch)
             return {"probabilities": got.probabilities, "seconds": np.array(got.seconds)}
 
-        said = [_stored(at, f"{run.key}-out-of-{config.networks}.npz", out_of_fold)]
-        evidence = said[0]["probabilities"]
-    return evidence, {"network_seconds": sum(float(one["seconds"]) for one in said)}
+        watched = [_stored(at, f"{run.key}-out-of-{config.networks}.npz", out_of_fold)]
+        said = watched[0]["probabilities"]
+    return said, {"network_seconds": sum(float(one["seconds"]) for one in watched)}
 
 
-def _said(at: _Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> list[Arrays]:
+def _watched(at: _Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> list[Arrays]:
     """Return what each run's network said of the training examples, after training those where that is lacking."""
     files = {run.key: f"{run.key}-{name}.npz" for run in runs}
     lacking = [run for run in runs if _found(at, files[run.key]) is None]
@@ -331,10 +318,7 @@ def _train(at: _Place, configs: Iterable[FilterConfig]) -> None:
     needed = dict.fromkeys(
         config.trained_by
         for config in configs
-        if config.weights != "imagenet"
-        and config.within == at.within
-        and config.filter in _FROM_FEATURES
-        and not _ready(at, config)
+        if _has_network(config) and config.within == at.within and not _run_file(at, config).is_file()
     )
     if not needed:
         return
@@ -348,36 +332,31 @@ def _train(at: _Place, configs: Iterable[FilterConfig]) -> None:
         paused.drop(got.config.key)
 
 
-def _ready(at: _Place, config: FilterConfig) -> bool:
-    """Return whether the store has what the map or mask needs of its network."""
-    folder = at.folder / config.trained_by
-    known = _components_path(at, config).is_file() or (folder / "weights.pt").is_file()
-    return (folder / "run.nc").is_file() and known
+def _has_network(config: FilterConfig) -> bool:
+    """Return whether a map or mask looks at the features of a network that is trained here."""
+    return config.weights == "trained" and config.filter in _FROM_FEATURES
+
+
+def _run_file(at: _Place, config: FilterConfig) -> Path:
+    return at.folder / config.trained_by / "run.nc"
+
+
+def _training(at: _Place, config: FilterConfig) -> tuple[float, float]:
+    """Return test accuracy and seconds of the network whose features are used, after training it; NaN and 0 without."""
+    if not _has_network(config):
+        return float("nan"), 0.0
+    _train(at, [config])
+    if not (path := _run_file(at, config)).is_file():
+        raise RunAbandoned
+    ds = results.load(path)
+    return float(ds["test_accuracy"].to_numpy()[0, -1]), results.device_seconds(ds).item()
 
 
 def _network(at: _Place, config: FilterConfig) -> nn.Module:
     if config.weights == "imagenet":
         return extraction.pretrained(config.arch)
-    weights = _trained(at, config, "weights.pt")
+    weights = _run_file(at, config).with_name("weights.pt")
     return extraction.load_network(config.arch, at.data.num_classes, weights, at.data.channels)
-
-
-def _training(at: _Place, config: FilterConfig) -> tuple[float, float]:
-    """Return test accuracy and seconds of training of the network whose features are used; NaN and 0 without."""
-    if config.weights == "imagenet" or config.filter not in _FROM_FEATURES:
-        return float("nan"), 0.0
-    ds = results.load(_trained(at, config, "run.nc"))
-    return float(ds["test_accuracy"].to_numpy()[0, -1]), results.device_seconds(ds).item()
-
-
-def _trained(at: _Place, config: FilterConfig, file: str) -> Path:
-    """Return a file of a trained network, ``weights.pt`` or ``run.nc``, after training it if that is not there."""
-    path = at.folder / config.trained_by / file
-    if not path.is_file():
-        _train(at, [config])
-    if not path.is_file():
-        raise RunAbandoned
-    return path
 
 
 # Files of the store that are no results
