@@ -8,11 +8,11 @@ holds many, merged. ``fill`` has the one loop that makes what a store lacks.
 from dolb.results.files import load, published, published_file, published_folder, published_or_none, save
 from dolb.results.merging import merge, run_dataset, split
 from dolb.results.origins import commit, device_seconds, provenance, provenance_of
-from dolb.results.schema import LATER, REQUIRED, SCHEMA, SchemaError, describe, validate
+from dolb.results.schema import REQUIRED, SCHEMA, SchemaError, describe, validate
 from dolb.results.store import RunStore, StoreError
 
 __all__ = [
-    "LATER", "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds",
-    "load", "merge", "provenance", "provenance_of", "published", "published_file", "published_folder",
+    "REQUIRED", "SCHEMA", "RunStore", "SchemaError", "StoreError", "commit", "describe", "device_seconds", "load",
+    "merge", "provenance", "provenance_of", "published", "published_file", "published_folder",
     "published_or_none", "run_dataset", "save", "split", "validate",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -47,27 +47,23 @@ class Todo(Generic[C]):
         self,
         store: RunStore,
         fingerprint: Callable[[C], str | None],
-        interrupted: Callable[[], bool],
+        size: Callable[[C], float],
         deadline: float,
         foresee: bool,
-        bar: _Bar[C],
     ):
         self.store, self.waiting = store, list[C]()
-        self._fingerprint, self._interrupted, self._deadline, self._foresee = (
-            fingerprint,
-            interrupted,
-            deadline,
-            foresee,
-        )
-        self._bar = bar
         self.found: dict[str, xr.Dataset] = {}
         self.unavailable: list[str] = []
+        self.signals: list[int] = []
+        self.bar = tqdm(disable=True)
+        self._fingerprint, self._size, self._deadline, self._foresee = fingerprint, size, deadline, foresee
         self._held: dict[str, tuple[contextlib.ExitStack, float]] = {}  # claims, and when each was made
+        self._counted: dict[str, float] = {}  # how much of what is begun stands on the bar
         self._longest = 0.0
 
     def ends(self) -> bool:
         """Whether time is up or the user wants to stop: leave off what is in hand if it can be taken up again."""
-        return self._interrupted() or time.monotonic() >= self._deadline
+        return bool(self.signals) or time.monotonic() >= self._deadline
 
     def late(self) -> bool:
         """Whether nothing new should begin: also where it would not end in time, if the caller wants that foreseen."""
@@ -100,7 +96,7 @@ class Todo(Generic[C]):
         ds = self.store.get(config.key, self._fingerprint(config))
         if ds is not None:
             self.found[config.key] = ds
-            self._bar.skip(config)
+            self.done(config, self._size(config))
         return ds is not None
 
     def pass_over(self, config: C, reason: str) -> None:
@@ -109,18 +105,19 @@ class Todo(Generic[C]):
         self.unavailable.append(reason)
 
     def done(self, config: C, amount: float, said: str = "") -> None:
-        """Tell, after each unit, how much of a config's size is done; what was before the first is not this call's."""
-        self._bar.done(config, amount, said)
+        """Tell how much of a config's size is done."""
+        self.bar.set_postfix_str(said, refresh=False)
+        self.bar.update(amount - self._counted.get(config.key, 0))
+        self._counted[config.key] = amount
 
-    def save(self, ds: xr.Dataset) -> None:
+    def save(self, ds: xr.Dataset, config: C) -> None:
         """Save a result that was made, and let go of its claim."""
-        key = str(ds["key"].item())
         self.store.put(ds)
-        self.found[key] = ds
-        if key in self._held:
-            self._longest = max(self._longest, time.monotonic() - self._held[key][1])
-        self._bar.end(key)
-        self.let_go(key)
+        self.found[config.key] = ds
+        if config.key in self._held:
+            self._longest = max(self._longest, time.monotonic() - self._held[config.key][1])
+        self.done(config, self._size(config))
+        self.let_go(config.key)
 
     def let_go(self, *keys: str) -> None:
         """Give claims back, all unless some are named."""
@@ -149,12 +146,9 @@ def fill(
 
     Parameters
     ----------
-    configs
-        What is wanted; configs with equal keys are one.
     make
         Given what is to do, takes configs by ``todo.claim()`` and yields one Dataset for each that it ends; each is
-        saved as it comes. A config that is claimed and not yielded stays unfinished. While other processes hold some,
-        it is called again for what they leave.
+        saved as it comes. While other processes hold some, it is called again for what they leave.
     store
         Folder of finished results. Without one, results live only in the returned Dataset.
     fingerprint
@@ -169,8 +163,8 @@ def fill(
     foresee
         Begin nothing that would, by the longest so far, not end in time.
     gentle
-        Let Ctrl-C and SIGTERM, which Slurm sends before it kills, wait until ``make`` has left off; ``todo.ends()``
-        tells it. A second one acts at once.
+        Let Ctrl-C and SIGTERM, which Slurm sends before it kills, wait until ``make`` has left off, as ``todo.ends()``
+        tells it to. A second one acts at once.
     size
         How much of the progress bar a config is, in ``unit``.
     """
@@ -180,16 +174,18 @@ def fill(
     deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
     with contextlib.ExitStack() as stack:
         folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
-        bar = stack.enter_context(_Bar(wanted.values(), size, what, unit, progress))
-        came: list[int] = []
-        todo = Todo(RunStore(folder), fingerprint, lambda: bool(came), deadline, foresee, bar)
+        todo = Todo(RunStore(folder), fingerprint, size, deadline, foresee)
         todo.waiting = [config for config in wanted.values() if not todo.take(config)]
         if todo.waiting:
             todo.store.check_writable()
             stack.enter_context(beside(list(todo.waiting), todo.store))
             if gentle:
-                stack.enter_context(_interrupts(came))
-            _make_all(todo, make)
+                stack.enter_context(_interrupts(todo.signals))
+            total = sum(map(size, todo.waiting))
+            todo.bar = stack.enter_context(
+                tqdm(total=total, unit=unit, disable=not progress, desc=what, mininterval=1.0)
+            )
+            _make_all(todo, make, wanted)
         for key in wanted.keys() - todo.found.keys():  # what others ended as time ran out
             todo.take(wanted[key])
     found, why = todo.found, "; ".join(dict.fromkeys(todo.unavailable))
@@ -201,13 +197,13 @@ def fill(
     return merged
 
 
-def _make_all(todo: Todo[C], make: Callable[[Todo[C]], Iterable[xr.Dataset]]) -> None:
+def _make_all(todo: Todo[C], make: Callable[[Todo[C]], Iterable[xr.Dataset]], wanted: Mapping[str, C]) -> None:
     """Make what waits, leave to other processes what they hold, and take over what they leave."""
     try:
         while todo.waiting and not todo.late():
             before = len(todo.waiting)
             for ds in make(todo):
-                todo.save(ds)
+                todo.save(ds, wanted[str(ds["key"].item())])
             todo.let_go()
             if todo.waiting and len(todo.waiting) == before:
                 time.sleep(POLL_SECONDS)  # others hold the rest
@@ -238,45 +234,3 @@ def _interrupts(came: list[int]) -> Iterator[None]:
             signal.signal(number, handler)
     if came:
         signal.raise_signal(came[0])
-
-
-class _Bar(Generic[C]):
-    """One bar for all that is wanted, with the time left; what was done before is taken out of the total."""
-
-    def __init__(self, configs: Iterable[C], size: Callable[[C], float], what: str, unit: str, enabled: bool):
-        self._left = {config.key: size(config) for config in configs}
-        self._begun: set[str] = set()
-        self._total = sum(self._left.values())
-        self._bar = tqdm(total=self._total, unit=unit, disable=not enabled, desc=what, mininterval=1.0)
-
-    def __enter__(self) -> _Bar[C]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def skip(self, config: C) -> None:
-        """Take out a config that is finished, so that the time left is that of the work left."""
-        self._shorten(self._left.pop(config.key, 0))
-
-    def done(self, config: C, amount: float, said: str) -> None:
-        """Count part of a config; what it had at its first count, but for that part, was done before this call."""
-        if config.key not in self._begun:
-            self._begun.add(config.key)
-            before = amount - 1
-            self._left[config.key] -= before
-            self._shorten(before)
-        self._bar.set_postfix_str(said, refresh=False)
-        self._left[config.key] -= 1
-        self._bar.update()
-
-    def end(self, key: str) -> None:
-        """Count what is left of a config that was made at once; what a run left undone, as it diverged, falls away."""
-        left = self._left.pop(key, 0)
-        self._shorten(left) if key in self._begun else self._bar.update(left)
-
-    def _shorten(self, amount: float) -> None:
-        if amount:
-            self._total -= amount
-            self._bar.total = self._total
-            self._bar.refresh()

@@ -25,7 +25,7 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
     """Join runs into one Dataset; of two runs with one key the later wins, and shorter runs are padded with NaN.
 
     Runs from before a text of their config had its name have it empty, as by its default, or as they were made
-    (``schema.LATER``), as masks have it too.
+    (``schema.LATER``).
     """
     parts = list(parts)
     where: dict[str, tuple[int, int]] = {}  # part and position of each run, in the order in which keys first come

@@ -21,7 +21,7 @@ import xarray as xr
 from torch import nn
 
 from dolb import data as datasets
-from dolb import models, results
+from dolb import results
 from dolb.augment import DeviceImages
 from dolb.results.fill import Todo, fill
 from dolb.training import engine, observe, processes
@@ -41,7 +41,6 @@ from dolb.training.run import PausedRuns
 
 _BY_SET = [name for name, variable in results.SCHEMA.items() if variable.dims == ("run", "loss_over")]
 _SURFACES = ("surface_loss", "surface_accuracy")
-Weights = Mapping[str, torch.Tensor]
 
 
 def measure_all(
@@ -56,106 +55,75 @@ def measure_all(
     time_limit: float | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Return runs with their loss landscapes as one Dataset, training and measuring those that the store lacks.
+    """Return runs, all of one data set, with their loss landscapes, training and measuring those that the store lacks.
 
-    Parameters
-    ----------
-    configs
-        The runs, all of one data set.
-    store
-        Folder of finished runs. Without one, results live only in the returned Dataset.
-    subsets
-        Name to boolean mask, for the sets that runs are trained on and judged over.
-    at_once, step
-        Of training, as in ``sweep``. On a CPU, processes; a GPU measures one network at a time.
-    time_limit
-        Seconds after which nothing new is begun and training leaves off. What is unfinished is counted in the Dataset's
-        attribute ``unfinished``; a later call goes on from there.
+    ``subsets`` are masks by name, of the sets that runs are trained on and judged over. The others are as in ``sweep``;
+    on a CPU runs are measured in ``at_once`` processes, and a GPU measures one network at a time.
     """
     if len(names := {config.data for config in configs}) != 1:
         raise ValueError(f"the runs are of {sorted(names)}; accepted: one data set, and at least one config")
-    survey = _Survey(configs, datasets.load(names.pop(), data_dir), subsets or {}, resolve_device(device))
+    data, where = datasets.load(names.pop(), data_dir), resolve_device(device)
+    sets = _sets(configs, data, subsets or {})
+    masks = {"full": np.ones(len(data.train_labels), dtype=bool), **(subsets or {})}
+    how: dict[str, Any] = {"at_once": at_once if where.type == "cuda" else 1, "step": step, "device": str(where)}
 
     def make(todo: Todo[LandscapeConfig]) -> Iterator[xr.Dataset]:
-        for pack in survey.packs(todo.waiting):
-            yield from survey.made(todo, pack, at_once if survey.device.type == "cuda" else 1, step)
+        paused = PausedRuns(todo.store.folder / "paused")
+        how.update(paused=paused, keep_ended=True, stop=todo.ends, progress=False)
+        for pack in packs(todo.waiting, where):
+            if not (mine := list(todo.claim(pack))):
+                continue
+            # All are trained first, so that no time of training has a neighbour's measuring in it. Those that time
+            # leaves unmeasured stay at their end among the paused runs.
+            for got in list(observe.networks(mine, lambda run: sets[run.subset], **how)):
+                if todo.ends():
+                    break
+                yield with_landscape(got, data, masks, where)
+                paused.drop(got.config.key)
+            todo.let_go(*(config.key for config in mine))
 
     orders = {"data_dir": data_dir, "subsets": subsets, "time_limit": time_limit}
     return fill(
-        configs, make, store=store, fingerprint=lambda config: survey.sets[config.subset].fingerprint,
-        beside=processes.beside(survey.device, at_once, measure_all, **orders), time_limit=time_limit, foresee=True,
+        configs, make, store=store, fingerprint=lambda config: sets[config.subset].fingerprint,
+        beside=processes.beside(where, at_once, measure_all, **orders), time_limit=time_limit, foresee=True,
         gentle=True, what="loss landscapes", unit="landscape", progress=progress,
     )  # fmt: skip
 
 
-class _Survey:
-    """The data of some runs, the sets that they are trained on and judged over, and the device."""
+def _sets(
+    configs: Iterable[LandscapeConfig], data: datasets.ImageData, subsets: Mapping[str, np.ndarray]
+) -> dict[str, datasets.ImageData]:
+    """Return the sets that runs are trained on and judged over; what can be refused is refused before any training."""
+    sets: dict[str, datasets.ImageData] = {}
+    for config in configs:
+        for name in set(config.subsets) - set(sets):
+            sets[name] = engine.subset_of(data, name, subsets)
+        for what, names in (("batch_size", [config.subset]), ("judged_examples", config.judged)):
+            least, name = min((len(sets[name].train_labels), name) for name in names)
+            if (asked := getattr(config, what)) > least:
+                raise ValueError(f"{what} {asked} is larger than the {least} training examples of {data.name} ({name})")
+    return sets
 
-    def __init__(
-        self,
-        configs: Iterable[LandscapeConfig],
-        data: datasets.ImageData,
-        subsets: Mapping[str, np.ndarray],
-        device: torch.device,
-    ):
-        self.data, self.device = data, device
-        self.masks = {"full": np.ones(len(data.train_labels), dtype=bool), **subsets}
-        self.sets: dict[str, datasets.ImageData] = {}
-        for config in configs:  # whatever can be refused is refused before any training
-            for name in set(config.subsets) - set(self.sets):
-                self.sets[name] = engine.subset_of(data, name, subsets)
-            sizes = {name: len(self.sets[name].train_labels) for name in config.subsets}
-            for what, names in (("batch_size", [config.subset]), ("judged_examples", config.judged)):
-                name = min(names, key=sizes.__getitem__)
-                if getattr(config, what) > sizes[name]:
-                    raise ValueError(
-                        f"{what} {getattr(config, what)} is larger than the {sizes[name]} training examples of "
-                        f"{data.name} ({name})"
-                    )
 
-    def packs(self, configs: Iterable[LandscapeConfig]) -> list[list[LandscapeConfig]]:
-        """Group runs so that those of a group are trained together: on a GPU those of one batch size."""
-        if self.device.type == "cpu":
-            return [[config] for config in configs]
-        groups: dict[int, list[LandscapeConfig]] = {}
-        for config in configs:
-            groups.setdefault(config.batch_size, []).append(config)
-        return list(groups.values())
+def packs(configs: Iterable[LandscapeConfig], device: torch.device) -> list[list[LandscapeConfig]]:
+    """Group runs so that those of a group are trained together: on a GPU those of one batch size."""
+    groups: dict[Any, list[LandscapeConfig]] = {}
+    for config in configs:
+        groups.setdefault(config.key if device.type == "cpu" else config.batch_size, []).append(config)
+    return list(groups.values())
 
-    def made(
-        self, todo: Todo[LandscapeConfig], pack: Sequence[LandscapeConfig], at_once: int | None, step: str | None
-    ) -> Iterator[xr.Dataset]:
-        """Train those of a pack that no other process holds, then measure each, while time is.
 
-        All are trained first, so that no time of training has a neighbour's measuring in it. Those that time leaves
-        unmeasured stay at their end among the paused runs.
-        """
-        if not (mine := list(todo.claim(pack))):
-            return
-        paused = PausedRuns(todo.store.folder / "paused")
-        how: dict[str, Any] = {"at_once": at_once, "step": step, "stop": todo.ends, "progress": False}
-        how |= {"device": str(self.device), "paused": paused, "keep_ended": True}
-        for got in list(observe.networks(mine, lambda run: self.sets[run.subset], **how)):
-            if todo.ends():
-                break
-            assert isinstance(got.config, LandscapeConfig)
-            yield self.with_landscape(got.result, got.config, got.weights)
-            paused.drop(got.config.key)
-        todo.let_go(*(config.key for config in mine))
-
-    def with_landscape(self, ds: xr.Dataset, config: LandscapeConfig, weights: Weights) -> xr.Dataset:
-        """Return a trained run with its landscape; one that diverged has no weights, and a landscape of NaN."""
-        keep = {name.split("-")[0]: self.masks[name] for name in config.judged}
-        begun = time.perf_counter()
-        if not weights:
-            found = blank(list(keep), config)
-        else:
-            network = models.build(config.arch, self.data.num_classes, self.data.channels)
-            network.load_state_dict(weights)
-            found = measure(network.to(self.device), self.data, keep, config)
-        found["landscape_seconds"] = ("run", [time.perf_counter() - begun])
-        settings = [name for name in config.as_dict() if name in ds.data_vars]  # coordinates, as those of every run are
-        return results.validate(results.describe(ds.assign(found).set_coords(settings)))
+def with_landscape(
+    got: observe.Observed, data: datasets.ImageData, masks: Mapping[str, np.ndarray], device: torch.device
+) -> xr.Dataset:
+    """Return a trained run with its landscape; one that diverged has no weights, and a landscape of NaN."""
+    config, begun = got.config, time.perf_counter()
+    assert isinstance(config, LandscapeConfig)
+    keep = {name.split("-")[0]: masks[name] for name in config.judged}
+    found = measure(got.network(data).to(device), data, keep, config) if got.weights else blank(list(keep), config)
+    found["landscape_seconds"] = ("run", [time.perf_counter() - begun])
+    settings = [name for name in config.as_dict() if name in got.result.data_vars]  # coordinates, as of every run
+    return results.validate(results.describe(got.result.assign(found).set_coords(settings)))
 
 
 def sample(keep: Mapping[str, np.ndarray], count: int, seed: int) -> dict[str, np.ndarray]:
@@ -183,7 +151,7 @@ def measure(
     for name in _BY_SET:
         found[name][:] = [[row[name] for row in rows]]
     grid = found["alpha"].to_numpy()
-    surface = loss_surface(whole, filter_directions(whole, config.seed), grid, grid, members)
+    surface = loss_surface(whole, filter_directions(whole, config.seed), grid, members)
     for name, values in zip(_SURFACES, surface, strict=True):
         found[name][:] = values[np.newaxis]
     found["weight_norm"][:] = float(whole.point[filter_norms(whole) > 0].norm())
@@ -215,9 +183,9 @@ def _curvature(loss: MeanLoss, config: LandscapeConfig) -> dict[str, float]:
         top = lanczos(
             product, loss.point, tolerance=config.eigenvalue_tolerance, most=config.most_products, seed=config.seed
         )
-        trace = hutchinson_trace(product, loss.point, probes=config.trace_probes, seed=config.seed, known=top)
-        rise = sharpness(loss, radius, steps=config.ascent_steps, scale=scale)
-        found |= {names[0]: float(top.values[0]), f"{names[0]}_error": float(top.errors[0])}
-        found |= {names[1]: trace.value, f"{names[1]}_error": trace.error}
-        found |= {names[2]: rise.rise, f"{names[2]}_slope": rise.slope}
+        trace, error = hutchinson_trace(product, loss.point, top, probes=config.trace_probes, seed=config.seed)
+        rise, slope = sharpness(loss, radius, steps=config.ascent_steps, scale=scale)
+        found |= {names[0]: top.value, f"{names[0]}_error": top.error}
+        found |= {names[1]: trace, f"{names[1]}_error": error}
+        found |= {names[2]: rise, f"{names[2]}_slope": slope}
     return found

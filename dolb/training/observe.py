@@ -7,6 +7,7 @@ fastest step; what is read of it is enqueued behind each epoch, before the next 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -25,8 +26,6 @@ from dolb.training.config import RunConfig
 from dolb.training.device import Mark, resolve_device
 from dolb.training.run import EVAL_BATCH, PausedRuns
 
-NOTHING = np.empty(0)
-
 
 @dataclass(frozen=True, eq=False)
 class Observed:
@@ -40,8 +39,8 @@ class Observed:
     config: RunConfig
     result: xr.Dataset
     weights: dict[str, torch.Tensor]
-    correct: np.ndarray = field(default_factory=lambda: NOTHING)
-    probabilities: np.ndarray = field(default_factory=lambda: NOTHING)
+    correct: np.ndarray = field(default_factory=lambda: np.empty(0))
+    probabilities: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @property
     def device_seconds(self) -> float:
@@ -56,7 +55,7 @@ class Observed:
 
 
 class OutOfFold(NamedTuple):
-    """Class probabilities (example, class) by networks that have not seen the example, and what training them took."""
+    """Class probabilities (example, class), and the seconds that training took."""
 
     probabilities: np.ndarray
     seconds: float
@@ -77,31 +76,20 @@ class _WatchedRun(engine.Run):
             return super()._launch(name, repeats)
         super()._launch(name)
         self.epochs_launched += 1
-        asked = self.epochs_launched in self.checkpoints
+        asked, ends = self.epochs_launched in self.checkpoints, [*range(0, len(self.seen), EVAL_BATCH), len(self.seen)]
         with self._on_stream(), torch.no_grad():
             if self.follow or asked:
-                scores = list(self._scores())
+                scores = [self.program.evaluate(self.seen, *part).float() for part in itertools.pairwise(ends)]
                 if self.follow:
                     self.correct.append(torch.cat([part.argmax(1) for part in scores]) == self.seen.labels)
                 if asked:
                     self.probabilities.append(torch.cat([part.softmax(1) for part in scores]))
             return Mark(self.device)
 
-    def _scores(self) -> Iterator[torch.Tensor]:
-        for start in range(0, len(self.seen), EVAL_BATCH):
-            yield self.program.evaluate(self.seen, start, min(start + EVAL_BATCH, len(self.seen))).float()
-
     def observed(self, result: xr.Dataset) -> Observed:
         """Return what was seen of a run that has ended."""
-        shape, classes = (len(self.correct), len(self.seen)), self.data.num_classes
-        says = [one.cpu().numpy() for one in self.probabilities]
-        return Observed(
-            self.config,
-            result,
-            _weights(self),
-            np.array([row.cpu().numpy() for row in self.correct], dtype=bool).reshape(shape),
-            np.array(says, dtype=np.float32).reshape(-1, len(self.seen), classes),
-        )
+        says = [np.array([one.cpu().numpy() for one in rows]) for rows in (self.correct, self.probabilities)]
+        return Observed(self.config, result, _weights(self), *says)
 
 
 def networks(
@@ -148,20 +136,10 @@ def observe_all(
 ) -> list[Observed]:
     """Train runs and return each with its network and what that says of the training examples.
 
-    Parameters
-    ----------
-    held
-        The examples that a run's network is asked about, in place of those that it is trained on.
-    checkpoints
-        Epochs, from 1, after which the class probabilities of every example are kept.
-    follow
-        Keep after every epoch which examples are right.
-    stop
-        Asked all the while; once True, all is given up with ``engine.RunAbandoned``.
+    ``checkpoints`` are epochs, from 1, after which the class probabilities of every example are kept; ``follow`` keeps
+    after every epoch which are right; ``held`` are examples to ask about in place of those that a run is trained on.
+    Once ``stop()`` is True, all is given up with ``engine.RunAbandoned``.
     """
-    for config in configs:
-        if odd := sorted(epoch for epoch in set(checkpoints) if not 1 <= epoch <= config.epochs):
-            raise ValueError(f"checkpoints {odd} are not epochs of the run; accepted: 1 to {config.epochs}")
     where = resolve_device(device)
     ended: dict[str, Observed] = {}
 

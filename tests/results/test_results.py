@@ -64,16 +64,6 @@ def test_an_accuracy_that_is_no_fraction_is_refused(factor, says):
         results.validate(ds.assign(test_accuracy=ds["test_accuracy"] * factor))
 
 
-def test_a_source_other_than_measured_or_simulated_is_refused():
-    with pytest.raises(SchemaError, match=r"\['guessed'\]; accepted: measured, simulated"):
-        results.validate(finished().assign(source=("run", ["guessed"])))
-
-
-def test_a_run_without_any_accuracy_is_refused():
-    with pytest.raises(SchemaError, match="no accuracy for its first epoch"):
-        results.validate(finished(accuracy=(np.nan, 0.5)))
-
-
 def test_every_config_field_is_a_name_of_the_schema():
     assert set(RunConfig().as_dict()) <= {n for n, variable in results.SCHEMA.items() if variable.role == "config"}
     assert set(LandscapeConfig().as_dict()) | set(StartConfig().as_dict()) <= set(results.SCHEMA)
@@ -208,14 +198,6 @@ def test_a_flipped_byte_anywhere_is_noticed(tmp_path):
         assert store.get(key) is None, position
     kept = {path.read_bytes() for path in tmp_path.glob("*.aside-*")}
     assert kept == {flip(content, position) for position in positions}
-
-
-def test_masks_from_before_a_number_had_its_name_were_made_with_its_default():
-    made = {"key": ("run", ["a"]), "share": ("run", [0.05]), "map_start": ("run", ["random"])}
-    before, after = xr.Dataset(coords={"key": ("run", ["b"])}), xr.Dataset(coords=made)
-    both = results.merge([before, after])
-    assert both["share"].values.tolist() == [0.0, 0.05]
-    assert both["map_start"].values.tolist() == ["pca", "random"]
 
 
 def test_runs_from_before_a_text_had_its_name_have_it_empty():

@@ -70,7 +70,7 @@ def tiny(dtype=torch.float64, examples=24):
 
 @pytest.fixture(scope="module")
 def loss():
-    return MeanLoss(*tiny(), slice_size=7)
+    return MeanLoss(*tiny())
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +104,6 @@ def test_a_product_is_that_of_the_dense_hessian(loss, dense):
     torch.testing.assert_close(hessian_vector_product(loss, vector), dense @ vector)
 
 
-def test_slices_add_up_to_the_whole(loss):
-    whole = MeanLoss(loss.network, loss.images, loss.labels, slice_size=1000)
-    vector = torch.ones_like(loss.point)
-    torch.testing.assert_close(hessian_vector_product(loss, vector), hessian_vector_product(whole, vector))
-    torch.testing.assert_close(loss.gradient(loss.point), whole.gradient(whole.point))
-    assert loss.value(loss.point) == pytest.approx(whole.value(whole.point), rel=1e-12)
-
-
 @pytest.fixture
 def hessian_of(require_part):
     """The Hessian of a network's mean loss, as curvlinops has it."""
@@ -128,7 +120,7 @@ def hessian_of(require_part):
 
 def test_a_product_is_that_of_curvlinops(small, hessian_of):
     network, images, labels = small
-    loss = MeanLoss(network, images, labels, slice_size=40)
+    loss = MeanLoss(network, images, labels)
     operator = hessian_of(network, images, labels)
     vector = torch.from_numpy(np.random.default_rng(1).standard_normal(len(loss.point)).astype(np.float32))
     ours, theirs = hessian_vector_product(loss, vector), operator @ vector
@@ -148,42 +140,26 @@ def test_batch_norm_goes_by_its_running_estimates_and_they_stay(small):
     torch.testing.assert_close(alone.by_example(alone.point)[0], loss.by_example(loss.point)[0][:1])
 
 
-def test_weights_that_are_not_finite_are_a_clear_error():
-    network, images, labels = tiny()
-    with torch.no_grad():
-        network[0].weight[0] = float("nan")
-    loss = MeanLoss(network, images, labels)
-    with pytest.raises(ValueError, match=r"the Hessian-vector product is not finite in \d+ of \d+ entries"):
-        hessian_vector_product(loss, torch.ones_like(loss.point))
-    with pytest.raises(ValueError, match="the gradient is not finite"):
-        loss.gradient(loss.point)
-    with pytest.raises(ValueError, match=r"the loss is nan over 24 examples; accepted: weights with a finite loss"):
-        loss.value(loss.point)
-
-
 # Lanczos
 
 
-def test_the_largest_eigenvalues_are_found_in_their_order():
+def test_the_largest_eigenvalue_is_found():
     matrix = symmetric([9.0, 7.0, 5.0, *np.linspace(-3, 3, 60)])
-    found = lanczos(matrix.matmul, matrix[0], count=3, tolerance=1e-8)
-    np.testing.assert_allclose(found.values, [9, 7, 5], rtol=1e-7)
-    assert found.converged
+    found = lanczos(matrix.matmul, matrix[0], tolerance=1e-8)
+    assert found.value == pytest.approx(9, rel=1e-7)
     assert len(found.basis) < 63  # it stops when it is close
 
 
 def test_the_error_is_a_bound_also_where_it_has_not_converged():
     matrix = symmetric(list(np.linspace(0, 1, 200)))
     found = lanczos(matrix.matmul, matrix[0], most=6, tolerance=1e-6)
-    assert not found.converged
     assert len(found.basis) == 6
-    assert np.abs(np.linspace(0, 1, 200) - found.values[0]).min() <= found.errors[0]
+    assert 1e-6 * found.value < np.abs(np.linspace(0, 1, 200) - found.value).min() <= found.error
 
 
 def test_the_top_eigenvalue_of_a_network_is_that_of_its_dense_hessian(loss, dense):
-    expected = torch.linalg.eigvalsh(dense)
-    found = lanczos(partial(hessian_vector_product, loss), loss.point, count=2, tolerance=1e-8)
-    np.testing.assert_allclose(found.values, expected.flip(0)[:2].numpy(), rtol=1e-6)
+    found = lanczos(partial(hessian_vector_product, loss), loss.point, tolerance=1e-8)
+    assert found.value == pytest.approx(torch.linalg.eigvalsh(dense)[-1].item(), rel=1e-6)
 
 
 # The trace
@@ -191,10 +167,9 @@ def test_the_top_eigenvalue_of_a_network_is_that_of_its_dense_hessian(loss, dens
 
 def test_the_trace_of_a_network_is_that_of_its_dense_hessian(loss, dense):
     product = partial(hessian_vector_product, loss)
-    known = lanczos(product, loss.point, count=3)
-    found = hutchinson_trace(product, loss.point, probes=40, known=known)
-    assert abs(found.value - float(dense.trace())) < 4 * found.error
-    assert found.error < 0.1 * float(dense.trace())
+    value, error = hutchinson_trace(product, loss.point, lanczos(product, loss.point), probes=40)
+    assert abs(value - float(dense.trace())) < 4 * error
+    assert error < 0.1 * float(dense.trace())
 
 
 # Sharpness
@@ -205,7 +180,7 @@ def test_several_steps_find_the_worst_of_the_ball():
     angles = torch.linspace(0, 2 * torch.pi, 10_000)
     ball = quadratic.point + 0.5 * torch.stack([angles.cos(), angles.sin()], 1)
     worst = max(quadratic.value(at) for at in ball) - quadratic.value(quadratic.point)
-    one, many = (sharpness(quadratic, 0.5, steps=steps).rise for steps in (1, 30))
+    one, many = (sharpness(quadratic, 0.5, steps=steps)[0] for steps in (1, 30))
     assert one < many
     assert many == pytest.approx(worst, rel=1e-4)
 
@@ -213,10 +188,10 @@ def test_several_steps_find_the_worst_of_the_ball():
 def test_beyond_the_slope_a_rise_is_half_the_curvature_times_the_radius_squared():
     quadratic = Quadratic(torch.diag(torch.tensor([1.0, 9.0])), torch.tensor([0.0, 2.0]))
     # The gradient is (0, 18), and the curvature along it 9.
-    found = sharpness(quadratic, 0.1)
-    assert found.slope == pytest.approx(0.1 * 18, rel=1e-5)
-    assert found.rise - found.slope == pytest.approx(9 * 0.1**2 / 2, rel=1e-4)
-    assert sharpness(quadratic, 0.1, steps=5).slope == found.slope
+    rise, slope = sharpness(quadratic, 0.1)
+    assert slope == pytest.approx(0.1 * 18, rel=1e-5)
+    assert rise - slope == pytest.approx(9 * 0.1**2 / 2, rel=1e-4)
+    assert sharpness(quadratic, 0.1, steps=5)[1] == slope
 
 
 # Filters
@@ -239,8 +214,8 @@ def measured(network, images, labels):
     for name, scale in (("raw", None), ("normalized", filter_norms(loss))):
         product = partial(hessian_vector_product, loss, scale=scale)
         known = lanczos(product, loss.point, tolerance=1e-7)
-        trace = hutchinson_trace(product, loss.point, probes=8, known=known)
-        found[name] = np.array([known.values[0], trace.value, sharpness(loss, 0.01, scale=scale).rise])
+        trace, _ = hutchinson_trace(product, loss.point, known, probes=8)
+        found[name] = np.array([known.value, trace, sharpness(loss, 0.01, scale=scale)[0]])
     return found
 
 
@@ -269,21 +244,22 @@ def test_only_with_filters_of_length_one_does_the_scale_of_weights_not_matter():
 
 
 def test_the_middle_of_the_surface_is_the_trained_network(loss):
-    surface = loss_surface(loss, filter_directions(loss), [-1, 0, 1], [-0.5, 0, 0.5])
-    assert surface.losses.shape == surface.accuracies.shape == (1, 3, 3)
-    assert surface.losses[0, 1, 1] == pytest.approx(loss.value(loss.point), rel=1e-12)
+    everyone = torch.ones(1, len(loss.labels), dtype=torch.bool)
+    losses, accuracies = loss_surface(loss, filter_directions(loss), [-1, 0, 1], everyone)
+    assert losses.shape == accuracies.shape == (1, 3, 3)
+    assert losses[0, 1, 1] == pytest.approx(loss.value(loss.point), rel=1e-12)
     right = loss.network(loss.images).argmax(1) == loss.labels
-    assert surface.accuracies[0, 1, 1] == pytest.approx(right.double().mean().item())
+    assert accuracies[0, 1, 1] == pytest.approx(right.double().mean().item())
 
 
 def test_one_pass_gives_the_surface_of_every_set_of_examples(loss):
-    members = torch.zeros(2, len(loss), dtype=torch.bool)
+    members = torch.zeros(2, len(loss.labels), dtype=torch.bool)
     members[0, :10] = members[1, 5:] = True
     directions = filter_directions(loss)
-    both = loss_surface(loss, directions, [0.0, 0.5], [0.0], members)
-    for row, chosen in zip(both.losses, members, strict=True):
+    both = loss_surface(loss, directions, [0.0, 0.5], members)[0]
+    for row, chosen in zip(both, members, strict=True):
         alone = MeanLoss(loss.network, loss.images[chosen], loss.labels[chosen])
-        np.testing.assert_allclose(row, loss_surface(alone, directions, [0.0, 0.5], [0.0]).losses[0])
+        np.testing.assert_allclose(row, loss_surface(alone, directions, [0.0, 0.5], chosen[chosen][None])[0, 0])
 
 
 @pytest.mark.gpu
@@ -297,10 +273,10 @@ def test_on_a_gpu_curvature_is_that_of_the_cpu_in_full_float32():
     host = {name: value.clone() for name, value in network.state_dict().items()}
     there = models.build("resnet18", 10, 3)
     there.load_state_dict(host)
-    device = MeanLoss(there.cuda(), images.cuda(), labels.cuda(), slice_size=24)
+    device = MeanLoss(there.cuda(), images.cuda(), labels.cuda())
     vector = torch.from_numpy(rng.standard_normal(len(here.point)).astype(np.float32))
     ours, reference = hessian_vector_product(device, vector.cuda()).cpu(), hessian_vector_product(here, vector)
     # Rounded to TF32, weights and images alone would move it by several percent.
     assert float((ours - reference).norm() / reference.norm()) < 1e-4
     found = [lanczos(partial(hessian_vector_product, loss), loss.point, most=12) for loss in (device, here)]
-    assert found[0].values[0] == pytest.approx(found[1].values[0], rel=1e-3)
+    assert found[0].value == pytest.approx(found[1].value, rel=1e-3)

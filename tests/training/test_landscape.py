@@ -94,7 +94,7 @@ def kept(tmp_path, monkeypatch):
         kept.append({path.stem for path in (tmp_path / "paused").glob("*.pt")})
         return measure(*rest)
 
-    monkeypatch.setattr(landscape._Survey, "packs", lambda self, configs: [list(configs)])
+    monkeypatch.setattr(landscape, "packs", lambda configs, device: [list(configs)])
     monkeypatch.setattr(landscape, "measure", noted)
     return kept
 

@@ -76,11 +76,6 @@ def test_probabilities_are_of_every_example_after_the_epochs_asked_for(observed,
         assert np.array_equal(observed.correct[epoch - 1], right)
 
 
-def test_a_checkpoint_after_the_last_epoch_is_refused(digits):
-    with pytest.raises(ValueError, match=r"checkpoints \[4\] are not epochs of the run; accepted: 1 to 3"):
-        observe(CONFIG, digits, checkpoints=(2, 4))
-
-
 def test_a_run_that_diverges_says_nothing_of_the_examples(digits):
     wild = RunConfig(**CONFIG.as_dict() | {"lr": 1e30})
     with pytest.raises(ValueError, match="diverged in epoch 1"):
