@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import os
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 import xarray as xr
+from typer.core import TyperGroup
 
 import dolb
 from dolb import claims, figures, map_pages, publishing, recipes, results, viewer
@@ -26,31 +26,34 @@ from dolb.profiling.ranks.links import LinkError
 from dolb.profiling.ranks.sweep import complete, measure_all
 from dolb.profiling.simulator import curves, fit
 from dolb.profiling.traces import timeline
-from dolb.publishing import gate, pages, panels
+from dolb.publishing import pages, panels
 from dolb.training.device import DeviceError
+
+_FOR_THE_USER = (
+    datasets.DataError, DeviceError, publishing.GateError, publishing.BookError, LinkError, RankError,
+    results.StoreError, FileNotFoundError, TimeoutError, TypeError, ValueError,
+)  # fmt: skip
+
+
+class _Plainly(TyperGroup):
+    """Commands that end with the message alone, and exit code 2, where the fault is one that the user can mend."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _FOR_THE_USER as error:
+            if os.environ.get("DOLB_TRACEBACK"):
+                raise
+            typer.secho(f"error: {error}", fg="red", err=True)
+            raise typer.Exit(2) from error
+
 
 app = typer.Typer(
     name="dolb",
+    cls=_Plainly,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Data optimization for large-batch training: run the experiments, publish their results, build the book.",
-)
-
-_FOR_THE_USER = (
-    datasets.DataError,
-    DeviceError,
-    gate.GateError,
-    gate.ParameterError,
-    LinkError,
-    publishing.BookError,
-    results.SchemaError,
-    results.StoreError,
-    FileNotFoundError,
-    TimeoutError,
-    TypeError,
-    ValueError,
-    RankError,
 )
 # What stands beside the measurements of an experiment; it takes seconds, so it is made when they are published.
 _SIMULATED: dict[str, Callable[[], Any]] = {
@@ -62,22 +65,6 @@ Scale = Annotated[str, typer.Option(help="published: read results and draw; demo
 Slug = Annotated[str, typer.Argument(help=f"The experiment, such as {next(iter(recipes.RECIPES))}.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of data sets.  [default: DOLB_DATA, or a cache]")]
 Store = Annotated[Path, typer.Option(envvar="DOLB_STORE", help="Folder of finished runs.")]
-
-
-def _plainly(command: Callable[..., None]) -> Callable[..., None]:
-    """End with the message alone, and exit code 2, where the fault is one that the user can mend."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except _FOR_THE_USER as error:
-            if os.environ.get("DOLB_TRACEBACK"):
-                raise
-            typer.secho(f"error: {error}", fg="red", err=True)
-            raise typer.Exit(2) from error
-
-    return wrapped
 
 
 def _version(wanted: bool) -> None:
@@ -114,7 +101,6 @@ def _notebook(root: Path, slug: str) -> Path:
 
 
 @app.command("data")
-@_plainly
 def data_command(
     name: Annotated[str, typer.Argument(help="digits, cifar10 or imagefolder:PATH.")],
     data_dir: DataDir = None,
@@ -128,7 +114,6 @@ def data_command(
 
 
 @app.command()
-@_plainly
 def run(
     slug: Slug,
     scale: Scale = "published",
@@ -158,7 +143,6 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 @app.command()
-@_plainly
 def sweep(
     slug: Slug,
     scale: Annotated[str, typer.Option(help="demo or paper.")] = "demo",
@@ -289,7 +273,6 @@ def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
 
 
 @app.command("publish")
-@_plainly
 def publish_command(
     slug: Slug,
     store: Store = Path("store"),
@@ -325,7 +308,6 @@ def publish_command(
 
 
 @app.command()
-@_plainly
 def restore(slug: Slug, store: Store = Path("store")) -> None:
     """Put an experiment's published runs into the store, with the masks they are trained on: a sweep goes on there."""
     recipes.require(slug)
@@ -359,7 +341,6 @@ def _refuse_changes(runs: list[xr.Dataset], published: set[str]) -> None:
 
 
 @app.command("pages")
-@_plainly
 def pages_command() -> None:
     """Write the pages of the book that are made from the claims and the published results, and the first figure."""
     root = _checkout()
@@ -376,7 +357,6 @@ def pages_command() -> None:
 
 
 @app.command()
-@_plainly
 def book(
     scale: Scale = "published",
     jobs: Annotated[int | None, typer.Option(help="Notebooks run at a time.  [default: the cores]")] = None,
@@ -392,7 +372,6 @@ def book(
 
 
 @app.command()
-@_plainly
 def view(
     file: Annotated[Path, typer.Argument(help="A mask saved with its map, or results that hold one.")],
     data: Annotated[str | None, typer.Option(help="The data set.  [default: the one the file names]")] = None,
@@ -417,7 +396,6 @@ def view(
 
 
 @app.command("keep")
-@_plainly
 def keep_command(
     decisions: Annotated[Path, typer.Argument(help="The file that the page of `dolb view` saved.")],
     output: Annotated[Path, typer.Option(help="The mask to write.")] = Path("keep.nc"),

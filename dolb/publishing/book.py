@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +21,7 @@ from dolb.publishing.notebooks import prepare_for_readers, run_notebook
 
 _JUPYTER_BOOK = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
 REUSED_SCALE = "published"  # at the others a notebook is there to measure, so it measures
+Say = Callable[[str], None]
 
 
 class BookError(RuntimeError):
@@ -28,81 +29,65 @@ class BookError(RuntimeError):
 
 
 def build_book(
-    root: Path,
-    scale: str = "published",
-    jobs: int | None = None,
-    output: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    root: Path, scale: str = "published", jobs: int | None = None, output: Path | None = None, say: Say = lambda _: None
 ) -> Path:
-    """Execute, gate and build the book of `root`, all that its table of contents lists, and return its index page.
+    """Execute, gate and build the book of `root`, and return its index page.
 
     The pages go to `output` (default `_build/html`) and replace the previous ones only when everything passed.
     """
     root = root.resolve()
     pages = (output or root / "_build" / "html").resolve()
     staging = pages.parent / "staging"
-    stage(root, staging, scale, only=_in_contents(root), jobs=jobs, say=say)
+    stage(root, staging, scale, jobs, say)
     return build_pages(staging, pages)
 
 
 def stage(
-    root: Path,
-    staging: Path,
-    scale: str = "published",
-    only: Iterable[str] | None = None,
-    jobs: int | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    root: Path, staging: Path, scale: str = "published", jobs: int | None = None, say: Say = lambda _: None
 ) -> list[Path]:
-    """Copy the book tree of `root` to `staging` with every notebook executed at `scale`, and return the notebooks.
+    """Copy the book tree of `root` to `staging` with its notebooks executed at `scale`, and return the notebooks.
 
-    Notebooks run in the staging folder, `jobs` at a time (default: one per CPU core). All of them are run before the
-    failures are raised, as one GateError that names each. `only` (names such as "01-batch-size") leaves out the others.
-    At `published` scale one that has run before with the same inputs is taken from `_build/executed`, through the gate.
+    They are those that the table of contents lists: one whose results are not published yet is not there. They run in
+    the staging folder, `jobs` at a time (default: one per CPU core). All of them are run before the failures are
+    raised, as one GateError that names each. At `published` scale one that has run before with the same inputs is taken
+    from `_build/executed`, through the gate.
     """
-    sources = {path.stem: path for path in sorted((root / "notebooks").glob("*.ipynb"))}
-    if only is not None:
-        wanted = list(only)
-        if unknown := sorted(set(wanted) - set(sources)):
-            raise ValueError(f"no notebook {unknown}; accepted are: {', '.join(sources)}")
-        sources = {name: sources[name] for name in wanted}
+    contents = (root / "_toc.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^\s*- file: (notebooks/\S+?)(?:\.ipynb)?\s*$", contents, flags=re.MULTILINE)
+    sources = [root / f"{name}.ipynb" for name in listed]
     # A parameter equal to its default is not passed: the notebook is then the one that is committed.
-    parameters = {}
-    for name, source in sources.items():
-        defaults = check_parameters(source, {"scale": scale})
-        parameters[name] = {} if defaults["scale"] == scale else {"scale": scale}
+    defaults = {source: check_parameters(source, {"scale": scale})["scale"] for source in sources}
+    parameters = {source: {} if usual == scale else {"scale": scale} for source, usual in defaults.items()}
 
     _copy_tree(root, staging)
     (staging / "build.json").write_text(json.dumps(_build_info(root, scale), indent=1), encoding="utf-8")
     shared = shared_inputs(root)
-    inputs = {name: _digest(shared, sources[name].read_bytes(), parameters[name]) for name in sources}
+    inputs = {source: _digest(shared, source.read_bytes(), parameters[source]) for source in sources}
     kept = root / "_build" / "executed"
-    reused = [
-        name
-        for name in sources
-        if scale == REUSED_SCALE and _fresh(kept / sources[name].name, sources[name], inputs[name])
-    ]
+    reused = [one for one in sources if scale == REUSED_SCALE and _fresh(kept / one.name, one, inputs[one])]
     if reused:
-        say(f"reused {len(reused)} of {len(sources)} notebooks, whose inputs are the same: {', '.join(reused)}")
+        names = ", ".join(source.stem for source in reused)
+        say(f"reused {len(reused)} of {len(sources)} notebooks, whose inputs are the same: {names}")
+    for source in reused:
+        _copy_notebook(kept / source.name, staging / "notebooks")
 
-    def execute(name: str) -> Path | GateError:
-        target = staging / "notebooks" / sources[name].name
+    def execute(source: Path) -> str:
+        target = staging / "notebooks" / source.name
         try:
-            run_notebook(sources[name], target, parameters[name], cwd=target.parent, progress=False)
+            run_notebook(source, target, parameters[source], cwd=target.parent, progress=False)
         except GateError as error:
-            return error
-        prepare_for_readers(target, inputs[name])
+            return str(error)
+        prepare_for_readers(target, inputs[source])
         if scale == REUSED_SCALE:
             _copy_notebook(target, kept)
-        return target
+        return ""
 
-    for name in reused:
-        _copy_notebook(kept / sources[name].name, staging / "notebooks")
-    with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
-        outcomes = list(pool.map(execute, [name for name in sources if name not in reused]))
-    if failures := [str(outcome) for outcome in outcomes if isinstance(outcome, GateError)]:
+    with ThreadPoolExecutor(max_workers=jobs or os.cpu_count()) as pool:
+        failures = list(filter(None, pool.map(execute, [source for source in sources if source not in reused])))
+    if failures:
         summary = f"{len(failures)} of {len(sources)} notebooks refused; nothing is published"
         raise GateError("\n".join([summary, *failures]))
-    return [staging / "notebooks" / source.name for source in sources.values()]
+    return [staging / "notebooks" / source.name for source in sources]
 
 
 def build_pages(staging: Path, pages: Path) -> Path:
@@ -118,7 +103,12 @@ def build_pages(staging: Path, pages: Path) -> Path:
     for notebook in (staging / "notebooks").glob("*.ipynb"):
         if (beside := files_of(notebook)).is_dir():
             shutil.copytree(beside, built / "notebooks" / beside.name)
-    _replace_folder(built, pages)
+    previous = pages.with_name(pages.name + ".previous")
+    shutil.rmtree(previous, ignore_errors=True)
+    if pages.exists():
+        pages.rename(previous)
+    built.rename(pages)
+    shutil.rmtree(previous, ignore_errors=True)
     return pages / "index.html"
 
 
@@ -133,20 +123,15 @@ def shared_inputs(root: Path) -> str:
     All of it counts for each of them. What a notebook really reads would have to be guessed, and a guess can be wrong.
     """
     package = Path(dolb.__file__).resolve().parent
-    read = [
+    read = {
         *(path for path in package.rglob("*") if path.suffix not in (".pyc", "") and path.is_file()),
         *(package.parent / "book").glob("*.yml"),
         *(root / "results").glob("*"),
         *Path(os.environ.get("DOLB_RESULTS") or package.parent / "results").glob("*"),
-    ]
+    }
+    contents = [part for path in sorted(read) for part in (path.name, path.read_bytes())]
     versions = sorted({f"{one.metadata['Name']} {one.version}" for one in metadata.distributions()})
-    return _digest(sys.version, *versions, *_contents(read))
-
-
-def _contents(paths: Iterable[Path]) -> Iterator[bytes]:
-    for path in sorted(set(paths)):
-        yield path.name.encode()
-        yield hashlib.sha256(path.read_bytes()).digest()
+    return _digest(sys.version, *versions, *contents)
 
 
 def _digest(*parts: str | bytes | Mapping[str, Any]) -> str:
@@ -160,7 +145,7 @@ def _digest(*parts: str | bytes | Mapping[str, Any]) -> str:
 def _fresh(executed: Path, source: Path, inputs: str) -> bool:
     """Whether an executed notebook is there, passes the gate, and was made from these inputs."""
     try:
-        check_notebook(executed, expected_source=source, inputs=inputs)
+        check_notebook(executed, source, inputs)
     except (FileNotFoundError, GateError):
         return False
     return True
@@ -176,12 +161,6 @@ def _copy_notebook(notebook: Path, folder: Path) -> None:
     partial = folder / f"{notebook.name}.partial"
     shutil.copy2(notebook, partial)
     partial.replace(folder / notebook.name)
-
-
-def _in_contents(root: Path) -> list[str]:
-    """Return the notebooks that the table of contents lists: one whose results are not published yet is not there."""
-    contents = (root / "_toc.yml").read_text(encoding="utf-8")
-    return re.findall(r"^\s*- file: notebooks/(\S+?)(?:\.ipynb)?\s*$", contents, flags=re.MULTILINE)
 
 
 def _copy_tree(root: Path, staging: Path) -> None:
@@ -207,18 +186,3 @@ def _build_info(root: Path, scale: str) -> dict[str, str]:
     except FileNotFoundError:  # no git on this machine
         commit = ""
     return {"version": dolb.__version__, "commit": commit or "unknown", "scale": scale}
-
-
-def _replace_folder(new: Path, target: Path) -> None:
-    """Put the folder `new` in the place of `target`; if that fails, `target` is what it was."""
-    previous = target.with_name(target.name + ".previous")
-    shutil.rmtree(previous, ignore_errors=True)
-    if target.exists():
-        target.rename(previous)
-    try:
-        new.rename(target)
-    except OSError:
-        if previous.exists():
-            previous.rename(target)
-        raise
-    shutil.rmtree(previous, ignore_errors=True)

@@ -26,20 +26,15 @@ def read_parameters(notebook: Path) -> dict[str, Any]:
         raise ParameterError(f"{notebook}: {len(cells)} cells are tagged 'parameters'; exactly one is accepted")
     defaults: dict[str, Any] = {}
     for statement in ast.parse(cells[0].source).body:
-        line = ast.unparse(statement)
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, value = statement.targets[0], statement.value
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            target, value = statement.target, statement.value
-        else:
-            raise ParameterError(f"{notebook}: `{line}` in the parameters cell; only `name = literal` is accepted")
-        if not isinstance(target, ast.Name):
-            raise ParameterError(f"{notebook}: `{line}` in the parameters cell; only `name = literal` is accepted")
         try:
-            defaults[target.id] = ast.literal_eval(value)
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    defaults[name] = ast.literal_eval(value)
+                case _:
+                    raise ValueError("it assigns no name")
         except ValueError as error:
-            raise ParameterError(f"{notebook}: the value in `{line}` is not a literal; numbers, strings, True, "
-                                 "False, None and lists or dicts of them are accepted") from error  # fmt: skip
+            line = f"`{ast.unparse(statement)}` in the parameters cell"
+            raise ParameterError(f"{notebook}: {line}; only `name = literal` is accepted") from error
     return defaults
 
 
@@ -62,28 +57,25 @@ def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> dict[str,
     return defaults
 
 
-def check_notebook(path: Path, expected_source: Path | None = None, inputs: str | None = None) -> None:
-    """Raise GateError unless every code cell ran once, in order, to its end, without an error.
+def check_notebook(path: Path, expected_source: Path, inputs: str | None = None) -> None:
+    """Raise GateError unless every code cell is that of `expected_source` and ran once, in order, without an error.
 
     Only outputs, execution counts and the kernel's own replies are believed: papermill's metadata can say "completed"
-    after a crash. With `expected_source`, the cells must also be those of that notebook (injected parameters aside);
-    with `inputs`, it must have been made from what has that digest: the code, the results, the installed packages.
+    after a crash. Parameters that papermill injected may be there too. With `inputs`, it must have been made from what
+    has that digest: the code, the results, the installed packages.
     """
     notebook = _load(path)
     _check_execution(path, notebook)
-    if expected_source is not None:
-        _check_source(path, notebook, expected_source)
+    _check_source(path, notebook, expected_source)
     if inputs is not None and notebook.metadata.get("dolb", {}).get("inputs") != inputs:
         raise GateError(f"{path} is stale: it ran with other code, results, parameters or packages than there are now")
 
 
 def _check_execution(path: Path, notebook: nbformat.NotebookNode) -> None:
-    cells = list(_numbered_code_cells(notebook))
-    for where, cell in cells:
+    for expected, (where, cell) in enumerate(_numbered_code_cells(notebook), start=1):
         for output in cell.outputs:
             if output.output_type == "error":
                 raise GateError(f"{path}: {where} raised {output.ename}: {output.evalue}")
-    for where, cell in cells:
         if cell.execution_count is None:
             raise GateError(f"{path}: {where} was not executed (a dead kernel, or an edit after the run)")
         # nbclient notes when the kernel took the cell up and when it answered; a kernel that died in between has
@@ -91,7 +83,6 @@ def _check_execution(path: Path, notebook: nbformat.NotebookNode) -> None:
         timing = cell.metadata.get("execution", {})
         if timing and "shell.execute_reply" not in timing:
             raise GateError(f"{path}: {where} was started and never finished (the kernel died)")
-    for expected, (where, cell) in enumerate(cells, start=1):
         if cell.execution_count != expected:
             raise GateError(f"{path}: {where} has execution count {cell.execution_count}; {expected} is accepted, "
                             "as cells must run once, from top to bottom, in a fresh kernel")  # fmt: skip

@@ -65,7 +65,7 @@ def run_notebook(
         raise GateError(
             f"{source}: {type(error).__name__} at {first_unfinished(target)}: {error or 'no message'}"
         ) from error
-    check_notebook(target, expected_source=source)
+    check_notebook(target, source)
     return target
 
 

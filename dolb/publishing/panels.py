@@ -10,7 +10,7 @@ import json
 import math
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -204,10 +204,10 @@ def what_was_run(
     command that runs it, where that is no sweep of ``slug``.
     """
     info = {"scale": scale, **results.provenance_of(ds)}
-    rows = "".join(
-        f'<tr><th scope="row">{html.escape(str(name))}</th><td>{value}</td></tr>'
-        for name, value in [*_written(info), *_uncommitted(ds)]
-    )
+    shown = {name: html.escape(value) for name, value in info.items()} | {"commit": _commits(info["commit"])}
+    if changed := sum(str(commit).endswith("+changes") for commit in np.ravel(ds.get("commit", []))):
+        shown["not in a commit"] = f"{changed} of the runs: their code had changes"
+    rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in shown.items())
     again = again or _sweep(ds, slug, scale)
     minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
     cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
@@ -237,35 +237,21 @@ def _command(text: str) -> str:
     )
 
 
-def _written(info: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what was run by name, of several commits the newest short and the others folded."""
-    rows = []
-    for name, value in info.items():
-        parts = [html.escape(part) for part in str(value).split(", ")]
-        if name == "commit":
-            parts = list(dict.fromkeys(part.removesuffix("+changes")[:12] for part in newest_first(parts)))
-        folded = f"<details><summary>{len(parts) - 1} more</summary>{', '.join(parts[1:])}</details>"
-        rows.append((name, parts[0] + folded if name == "commit" and len(parts) > 1 else ", ".join(parts)))
-    return rows
+def _commits(listed: str) -> str:
+    """Return commits, given with commas, short and the newest first, the others folded."""
+    first, *others = dict.fromkeys(commit[:12] for commit in newest_first(listed.split(", ")))
+    return first + (f"<details><summary>{len(others)} more</summary>{', '.join(others)}</details>" if others else "")
 
 
-def newest_first(commits: Sequence[str]) -> list[str]:
+def newest_first(commits: Iterable[str]) -> list[str]:
     """Return commits in the order of this checkout's history, the newest first; those that it lacks follow."""
-    known = {commit.removesuffix("+changes"): commit for commit in sorted(commits, reverse=True)}
-    names = [name for name in known if re.fullmatch("[0-9a-f]{40}", name)]
+    known = sorted({commit.removesuffix("+changes") for commit in commits}, reverse=True)
     git = ["git", "-C", str(Path(__file__).parent), "log", "--no-walk=sorted", "--ignore-missing", "--format=%H"]
     try:
-        done = subprocess.run([*git, *names], capture_output=True, text=True, check=False) if names else None
+        listed = subprocess.run([*git, *known], capture_output=True, text=True, check=False).stdout.split()
     except FileNotFoundError:  # no git on this machine
-        done = None
-    ordered = [name for name in done.stdout.split() if name in known] if done else []
-    return [known[name] for name in [*ordered, *(name for name in known if name not in ordered)]]
-
-
-def _uncommitted(ds: xr.Dataset) -> list[tuple[str, str]]:
-    """Return a row that says how many runs no commit can give again, if any."""
-    changed = sum(str(commit).endswith("+changes") for commit in np.ravel(ds["commit"].values)) if "commit" in ds else 0
-    return [("not in a commit", f"{changed} of the runs: their code had changes")] if changed else []
+        listed = []
+    return list(dict.fromkeys([*(name for name in listed if name in known), *known]))
 
 
 def downloads(files: Mapping[str, str], words: str, notebook: str) -> HTML:

@@ -141,12 +141,6 @@ def test_every_refused_notebook_is_named_and_one_that_the_contents_do_not_list_i
     assert [f"0{k}" in str(raised.value) for k in (1, 2, 3, 4)] == [True, False, True, False]
 
 
-def test_unknown_notebook_to_stage_is_refused(book_with_pages):
-    write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
-    with pytest.raises(ValueError, match=r"no notebook \['01-plant'\]; accepted are: 01-planted"):
-        stage(book_with_pages, book_with_pages / "_build" / "staging", only=["01-plant"])
-
-
 def test_every_notebook_is_checked_before_the_first_one_runs(book_with_pages):
     write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
     nbformat.write(new_notebook(), book_with_pages / "notebooks" / "02-none.ipynb")

@@ -30,7 +30,7 @@ def tampered(executed: Path, target: Path, **changes: object) -> Path:
 
 def test_executed_notebook_passes_and_holds_its_parameters(executed):
     source, target = executed
-    check_notebook(target, expected_source=source)
+    check_notebook(target, source)
     assert "lr = 1" in target.read_text()
 
 
@@ -46,24 +46,24 @@ def test_executed_notebook_passes_and_holds_its_parameters(executed):
 )
 def test_a_cell_that_did_not_run_as_it_should_is_refused_by_name(executed, tmp_path, changes, said):
     with pytest.raises(GateError, match=rf"bad\.ipynb: cell 5 \(`import sys`\) {said}"):
-        check_notebook(tampered(executed[1], tmp_path / "bad.ipynb", **changes))
+        check_notebook(tampered(executed[1], tmp_path / "bad.ipynb", **changes), executed[0])
 
 
 def test_stale_inputs_are_refused(executed, tmp_path):
     edited = write_notebook(tmp_path / "source.ipynb", "a = 2", "a + 1")
     with pytest.raises(GateError, match=r"cell 3 \(`a = 1`\) is stale: .* now has cell 3 \(`a = 2`\)"):
-        check_notebook(executed[1], expected_source=edited)
+        check_notebook(executed[1], edited)
     fewer = write_notebook(tmp_path / "fewer.ipynb", "a = 1")
     with pytest.raises(GateError, match=r"it has 4 cells and .* has 3"):
-        check_notebook(executed[1], expected_source=fewer)
+        check_notebook(executed[1], fewer)
     with pytest.raises(GateError, match="is stale: it ran with other code, results, parameters or packages"):
-        check_notebook(executed[1], inputs="0123")
+        check_notebook(executed[1], executed[0], inputs="0123")
 
 
 def test_file_that_is_no_notebook_is_named(tmp_path):
     (tmp_path / "torn.ipynb").write_text('{"cells": [')
     with pytest.raises(GateError, match=r"torn\.ipynb does not read as a notebook"):
-        check_notebook(tmp_path / "torn.ipynb")
+        check_notebook(tmp_path / "torn.ipynb", tmp_path / "source.ipynb")
 
 
 def test_kernel_is_this_interpreter_whatever_kernelspecs_exist(executed, tmp_path, monkeypatch):
