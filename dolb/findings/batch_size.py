@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import Estimate, bootstrapped, over_seeds, quantiles, size_interval
+from dolb.findings.intervals import Estimate, bootstrapped, quantiles, size_interval
 from dolb.findings.runs import AT_CHANCE, final_accuracy
 
 CURVE = ("arch", "lr")
@@ -42,11 +42,6 @@ def judged_runs(ds: xr.Dataset) -> pd.DataFrame:
     runs = curve_runs(ds)
     points = runs.groupby(list(CURVE))["batch_size"].transform("nunique")
     return runs[points >= FEWEST_POINTS].reset_index(drop=True)
-
-
-def by_depth(archs: Iterable[str]) -> list[str]:
-    """Return the networks once each, the shallow before the deep, where a name ends in the number of layers."""
-    return sorted(set(archs), key=lambda arch: (len(arch), arch))
 
 
 # Optima
@@ -233,7 +228,7 @@ def share_cells(ds: xr.Dataset) -> pd.DataFrame:
     frame, one = final_accuracy(ds), _in_shares(ds)
     columns = ["change", *CELL, "share"]
     if one is None:
-        return over_seeds(frame[:0].assign(change="", share=0), columns)
+        return bootstrapped(frame[:0].assign(change="", share=0), columns)[0]
     curve = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
     split = curve[curve["batch_size"] == one["batch_size"]].assign(change=SHARED)
     whole = curve[(curve["bn_workers"] == 1) & (curve["batch_size"] <= one["batch_size"])].assign(change=WHOLE)

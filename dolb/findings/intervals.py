@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 DRAWS = 1000
 ENOUGH = 5  # degrees of freedom, up to which the spread between seeds is pooled with that of other cells
 RATE = 6.0  # doublings of the batch size that a factor of the square root of ten in the rate counts as
-_Z = float(stats.norm.ppf(TAILS[1]))
 
 
 @dataclass(frozen=True)
@@ -124,37 +122,18 @@ def quantiles(draws: np.ndarray, value: float | None = None) -> tuple[float, flo
     return float(low + shift), float(high + shift)
 
 
-def bootstrap(values: np.ndarray, statistic: Callable[..., float], random_state: int = 0) -> Estimate:
-    """Return a statistic of independent repetitions with its percentile interval; ``statistic`` takes ``axis``."""
-    values = np.asarray(values, dtype=float)
-    found = stats.bootstrap((values,), statistic, n_resamples=DRAWS, method="percentile", random_state=random_state)
-    bounds = found.confidence_interval
-    return Estimate(float(statistic(values, axis=-1)), float(bounds.low), float(bounds.high), len(values))
-
-
 # Cells of few seeds: the spread between seeds, pooled with that of the nearest cells
 
 
-class Noise(NamedTuple):
-    """A standard deviation between seeds, its degrees of freedom, and the other groups that it is of too, by number.
-
-    Deviation and degrees are zero where nothing is known.
-    """
-
-    deviation: float
-    degrees: int
-    lenders: tuple[int, ...] = ()
-
-
-def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
-    """Return the noise between seeds for each group, groups in their sorted order.
+def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[float, int]]:
+    """Return the standard deviation between seeds for each group, in their sorted order, and its degrees of freedom.
 
     A group that has `ENOUGH` degrees of its own is left alone. To any other the nearest groups are added, all that are
     equally near at once, until there are enough: variances are pooled by their degrees. Nearness is in batch size and
-    rate, of whatever network; a group in which a run has a ``late_drop``, or ended at chance, is not asked. With a
-    column ``jitter``, `jitter` of each run, the deviation of a group that asked is not less than its own runs' is.
+    rate, of whatever network; a group in which a run has a ``late_drop``, or ended at chance, is not asked. The
+    deviation of a group that asked is not less than the ``jitter`` of its own runs. Where nothing is known, both are 0.
     """
-    groups = frame.groupby(list(by), sort=True)
+    groups = frame.assign(jitter=frame["jitter"] ** 2).groupby(list(by), sort=True)
     # Runs that diverged or learned nothing are at chance, all alike, which says nothing of others.
     degrees = np.where(groups["diverged"].any(), 0, groups.size() - 1)
     squares = degrees * groups["accuracy"].var(ddof=1).fillna(0.0).to_numpy()
@@ -162,49 +141,50 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[Noise]:
     lends = (degrees > 0) & learned & ~groups["late_drop"].any().to_numpy()
     size, rate = (np.log2(groups[name].first().to_numpy(dtype=float)) for name in ("batch_size", "lr"))
     rate *= RATE / np.log2(10**0.5)
-    least = np.zeros(len(degrees))
-    if "jitter" in frame:
-        squared = frame.assign(jitter=frame["jitter"] ** 2).groupby(list(by), sort=True)["jitter"].mean()
-        least = np.sqrt(squared.to_numpy(dtype=np.float64))
+    least = np.sqrt(groups["jitter"].mean().to_numpy(dtype=np.float64))
     found = []
     for own in range(len(degrees)):
         away = np.round(np.abs(size - size[own]) + np.abs(rate - rate[own]), 6)
         others = lends & (np.arange(len(degrees)) != own)
-        free, within, asked = float(degrees[own]), float(squares[own]), np.zeros(len(degrees), dtype=bool)
+        free, within = float(degrees[own]), float(squares[own])
         for distance in np.unique(away[others]):
             if free >= ENOUGH:
                 break
             there = others & (away == distance)
-            free, within, asked = free + degrees[there].sum(), within + squares[there].sum(), asked | there
+            free, within = free + degrees[there].sum(), within + squares[there].sum()
         deviation = float((within / free) ** 0.5) if free else 0.0
         if free and degrees[own] < ENOUGH:
             deviation = max(deviation, float(least[own]))
-        found.append(Noise(deviation, int(free), tuple(np.flatnonzero(asked).tolist())))
+        found.append((deviation, int(free)))
     return found
 
 
-def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` for each group.
+def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` of each group, and the draws.
 
-    ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds.
-
-    The interval has two parts: Student's for the mean over seeds, by the deviation and the degrees of freedom of
-    `between_seeds`, and the normal one of a share of the test set.
+    ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds. The bootstrap is
+    parametric: a draw adds to the mean one deviate for other seeds, Student's with the deviation and the degrees of
+    freedom of `between_seeds`, and one for another test set of the same size. To draw the seeds themselves with
+    replacement would take two that agree by luck for certainty. Draws are (draw, group).
     """
-    rows = []
-    for (values, group), noise in zip(frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True):
-        accuracy = group["accuracy"].to_numpy()
-        n, mean = len(accuracy), float(accuracy.mean())
-        over = float(stats.t.ppf(TAILS[1], noise.degrees)) * noise.deviation / np.sqrt(n) if noise.degrees else 0.0
-        half = float(np.hypot(over, _Z * _test_set_error(group, mean)))
+    rng = np.random.default_rng(0)
+    rows, draws = [], np.empty((DRAWS, frame.groupby(list(by)).ngroups))
+    for (values, group), (deviation, degrees) in zip(
+        frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True
+    ):
+        n, mean = len(group), float(group["accuracy"].to_numpy().mean())
+        over = rng.standard_t(max(degrees, 1), DRAWS) * deviation / np.sqrt(n)
+        of_test_set = rng.normal(0, np.sqrt(mean * (1 - mean) / group["test_examples"].iloc[0]), DRAWS)
+        drawn = draws[:, len(rows)] = np.clip(mean + over + of_test_set, 0, 1)  # what is drawn is an accuracy
+        low, high = np.quantile(drawn, TAILS)
         rows.append(
             {
                 **dict(zip(by, values, strict=True)),
                 "accuracy": mean,
-                "low": mean - half,
-                "high": mean + half,
+                "low": low,
+                "high": high,
                 "n": n,
-                "deviation": noise.deviation if noise.degrees else np.nan,
+                "deviation": deviation if degrees else np.nan,
                 "diverged": int(group["diverged"].sum()),
                 "late_drops": int(group["late_drop"].sum()),
                 "updates": int(group["updates"].iloc[0]),
@@ -212,40 +192,10 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             }
         )
     bounds = ["accuracy", "low", "high", "n", "deviation"]
-    return pd.DataFrame(rows, columns=[*by, *bounds, "diverged", "late_drops", "updates", "device_seconds"])
-
-
-def resample(frame: pd.DataFrame, by: Sequence[str], draws: int = DRAWS, random_state: int = 0) -> np.ndarray:
-    """Return bootstrap draws of the mean accuracy of each group: draws by groups, groups in the order of `over_seeds`.
-
-    The bootstrap is parametric: a draw adds to the mean one deviate for other seeds, Student's with the deviation and
-    the degrees of freedom of `between_seeds`, and one for another test set of the same size. To draw the seeds
-    themselves with replacement would take two that agree by luck for certainty.
-    """
-    rng = np.random.default_rng(random_state)
-    columns = []
-    for (_, group), noise in zip(frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True):
-        mean = float(group["accuracy"].mean())
-        over = rng.standard_t(max(noise.degrees, 1), draws) * noise.deviation / np.sqrt(len(group))
-        columns.append(mean + over + rng.normal(0, _test_set_error(group, mean), draws))
-    return np.clip(np.column_stack(columns), 0, 1)  # what is drawn is an accuracy
-
-
-def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return the groups of `over_seeds` with the intervals of bootstrap draws, and the draws."""
-    groups = over_seeds(frame, by)
-    if groups.empty:
-        return groups, np.empty((DRAWS, 0))
-    draws = resample(frame, by)
-    low, high = np.quantile(draws, TAILS, axis=0)
-    return groups.assign(low=low, high=high), draws
+    return pd.DataFrame(rows, columns=[*by, *bounds, "diverged", "late_drops", "updates", "device_seconds"]), draws
 
 
 def size_interval(draws: np.ndarray) -> tuple[int, int]:
     """Return the 95% interval of a number that only has the values that were drawn, such as a batch size."""
     low, high = np.quantile(draws, TAILS, method="inverted_cdf")
     return int(low), int(high)
-
-
-def _test_set_error(group: pd.DataFrame, accuracy: float) -> float:
-    return float(np.sqrt(accuracy * (1 - accuracy) / group["test_examples"].iloc[0]))

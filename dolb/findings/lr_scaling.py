@@ -16,7 +16,7 @@ RULES = {"none": 0.0, "square root": 0.5, "linear": 1.0}  # the power of the bat
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy with its interval for every network, batch size and peak rate."""
-    return intervals.over_seeds(final_accuracy(ds), CELL)
+    return intervals.bootstrapped(final_accuracy(ds), CELL)[0]
 
 
 def best_rates(ds: xr.Dataset) -> pd.DataFrame:

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from scipy.spatial import cKDTree
-
-from dolb import results
 
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 DRAWN = 2000  # points drawn of one set: more only hide each other
@@ -23,22 +20,17 @@ PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "
 PAIRS = ("another map", "another training", "another network", "ImageNet weights")
 _NAMES = (
     "key", "arch", "weights", "seed", "map_seed", "filter", "perplexity", "min_samples", "eps", "iterations",
-    "network_accuracy", "feature_width", "seconds", "peak_memory_bytes",
+    "network_accuracy", "feature_width", "seconds", "peak_memory_bytes", "trained_by", "size_of", "within", "map_rate",
+    "map_start", "share",
 )  # fmt: skip
-# What older files lack, and what they are of.
-_LATER: dict[str, Any] = {"trained_by": "", "size_of": "", "within": "", **results.LATER}
 _PLACED = ["perplexity", "map_rate", "map_start", "iterations"]  # how a map is made of features
 _SEEDED = ["arch", "weights", "seed", "map_seed"]
-_DEFAULT_EPS = 0.5  # of DBSCAN
 
 
 def rows(ds: xr.Dataset) -> pd.DataFrame:
     """Return a row per map or mask, with what it is of; ``removed`` is the share of examples that a mask removes."""
     frame = pd.DataFrame({name: ds[name].to_numpy() for name in _NAMES})
-    frame = frame.assign(**{name: ds[name].to_numpy() if name in ds else value for name, value in _LATER.items()})
-    # Files of before have the default where no radius was used or known.
-    found = (frame["filter"] == "knee") & (frame["eps"] != _DEFAULT_EPS)
-    frame["eps"] = frame["eps"].where(frame["filter"].isin(["dbscan", "share"]) | found)
+    frame["eps"] = frame["eps"].where(frame["filter"].isin(["dbscan", "share"]))  # others use no radius
     frame["extractor"] = np.where(frame["weights"] == "imagenet", frame["arch"] + ", ImageNet", frame["arch"])
     if "keep" in ds:
         frame["removed"] = 1 - kept(ds).mean(axis=1)
@@ -173,19 +165,11 @@ def by_map(ds: xr.Dataset) -> pd.DataFrame:
     for name in ("filter", "min_samples", "perplexity"):
         same = same[same[name] == usual[name]]
     same = same.sort_values(["network_accuracy", "map_rate", "iterations", "map_start"], ascending=False, kind="stable")
-    return pd.DataFrame(
-        {
-            "map": [_placed(row) for row in same.to_dict("records")],
-            "extractor": same["extractor"].to_numpy(),
-            "test_accuracy": same["network_accuracy"].to_numpy(),
-            "removed": same["removed"].to_numpy(),
-        }
-    )
-
-
-def _placed(row: dict[Any, Any]) -> str:
-    rate = f"rate {row['map_rate']:g}" if row["map_rate"] else "rate by size"
-    return f"{rate}, {row['map_start']} start, {row['iterations']:g} steps"
+    rate = np.where(same["map_rate"] == 0, "rate by size", "rate " + same["map_rate"].map("{:g}".format))
+    steps = same["iterations"].map("{:g}".format)
+    table = same.assign(map=rate + ", " + same["map_start"] + " start, " + steps + " steps")
+    table = table.rename(columns={"network_accuracy": "test_accuracy"}).reset_index(drop=True)
+    return table[["map", "extractor", "test_accuracy", "removed"]]
 
 
 def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
@@ -199,13 +183,11 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     found = []
     for parameter in ("perplexity", "min_samples", "filter"):
         others = [name for name in ("perplexity", "min_samples", "filter") if name != parameter]
-        for row in (
-            frame[(frame[others] == usual[others]).all(axis=1)].sort_values(parameter, kind="stable").to_dict("records")
-        ):
-            value = f"{row[parameter]:g}" if parameter != "filter" else row["filter"]
-            default = row[parameter] == usual[parameter]
-            found.append({"parameter": parameter, "value": value, "default": default, "removed": row["removed"]})
-    return pd.DataFrame(found, columns=["parameter", "value", "default", "removed"])
+        alike = frame[(frame[others] == usual[others]).all(axis=1)].sort_values(parameter, kind="stable")
+        values = alike[parameter].map(str if parameter == "filter" else "{:g}".format)
+        default = alike[parameter] == usual[parameter]
+        found.append(alike[["removed"]].assign(parameter=parameter, value=values, default=default))
+    return pd.concat(found, ignore_index=True)[["parameter", "value", "default", "removed"]]
 
 
 def removed(ds: xr.Dataset) -> pd.DataFrame:
@@ -217,17 +199,14 @@ def removed(ds: xr.Dataset) -> pd.DataFrame:
     return found.reset_index()
 
 
-def by_eps(ds: xr.Dataset, steps: int = 60) -> pd.DataFrame:
+def by_eps(ds: xr.Dataset) -> pd.DataFrame:
     """Return the share that DBSCAN calls noise by eps, for the first map of each extractor."""
-    empty = pd.DataFrame(columns=["extractor", "eps", "removed"])
-    if "noise_until" not in ds:
-        return empty
     frame, until = grid(ds), ds["noise_until"].transpose("run", "example").to_numpy()
     there = frame[np.isfinite(until[frame["position"]]).any(axis=1)].drop_duplicates("extractor")
     if there.empty:
-        return empty
+        return pd.DataFrame(columns=["extractor", "eps", "removed"])
     found = until[there["position"]]
-    eps = np.geomspace(np.quantile(found, 0.01), np.quantile(found, 0.999), steps)
+    eps = np.geomspace(np.quantile(found, 0.01), np.quantile(found, 0.999), 60)
     parts = [
         pd.DataFrame({"extractor": extractor, "eps": eps, "removed": (radii[:, None] > eps).mean(axis=0)})
         for extractor, radii in zip(there["extractor"], found, strict=True)
@@ -277,10 +256,8 @@ def agreement(ds: xr.Dataset) -> pd.DataFrame:
         differ = [a[name] != b[name] for name in ("weights", "arch", "seed")]
         differs = PAIRS[3 - differ.index(True)] if any(differ) else PAIRS[0]
         networks = " and ".join(sorted({f"{row['extractor']} by seed {row['seed']}" for row in (a, b)}))
-        numbers = {"overlap": overlaps[one, other], "by_chance": by_chance[one, other]}
-        found.append(
-            {"one": a["extractor"], "other": b["extractor"], "differs": differs, "networks": networks, **numbers}
-        )
+        names = (a["extractor"], b["extractor"], differs, networks)
+        found.append((*names, overlaps[one, other], by_chance[one, other]))
     return pd.DataFrame(found, columns=["one", "other", "differs", "networks", "overlap", "by_chance"])
 
 
@@ -304,7 +281,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     noise = ~keep[at]
     sized = (frame["size_of"] == frame["key"][at]) | (frame["size_of"] == "").all()
     chosen = frame[~frame["filter"].isin([*ON_THE_MAP, "flagged", "none"]) & sized].index.insert(0, at)
-    costs = np.stack([ds[name].to_numpy() if name in ds else np.full(len(frame), np.nan) for name in PARTS], axis=1)
+    costs = np.stack([ds[name].to_numpy() for name in PARTS], axis=1)
     found = [
         {
             "key": frame["key"][one],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,8 @@ LATE_DROP = 0.15  # of accuracy, below the best epoch before: several times what
 AT_CHANCE = 0.12  # an accuracy at which a network of ten classes has learned next to nothing
 
 
-def select(ds: xr.Dataset, keys: Iterable[str]) -> xr.Dataset:
-    """Keep the runs of these keys, in their order in ``ds``; keys that have no run yet are passed over."""
-    found = np.flatnonzero(np.isin(ds["key"].to_numpy().astype(str), list(keys)))
-    if not len(found):
-        raise ValueError("none of these runs is among the results; run `dolb sweep` and `dolb publish` first")
-    return ds.isel(run=found)
-
-
 def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
-    """Keep the runs whose config has one of these values, by the schema's names; None keeps all.
-
-    Unlike ``select`` it keeps runs that no recipe lists: more seeds, a rate that was tried at a few batch sizes.
-    """
+    """Keep the runs whose config has one of these values, by the schema's names; None keeps all."""
     kept = np.ones(ds.sizes["run"], dtype=bool)
     asked = {name: np.atleast_1d(value) for name, value in values.items() if value is not None}
     for name, accepted in asked.items():

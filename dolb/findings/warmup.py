@@ -29,13 +29,13 @@ def runs(ds: xr.Dataset) -> pd.DataFrame:
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy with its interval for every network, base rate, batch size and warmup."""
-    return intervals.over_seeds(runs(ds), CELL)
+    return intervals.bootstrapped(runs(ds), CELL)[0]
 
 
 def at_equal_batches(ds: xr.Dataset) -> pd.DataFrame:
     """Return the accuracies of runs at the study's own batch sizes; there may be none."""
     frame = final_accuracy(ds)
-    return intervals.over_seeds(frame[frame["batch_size"].isin(OWN_BATCHES)], CELL)
+    return intervals.bootstrapped(frame[frame["batch_size"].isin(OWN_BATCHES)], CELL)[0]
 
 
 def by_epoch(ds: xr.Dataset) -> pd.DataFrame:

@@ -33,6 +33,7 @@ def masks(shares=SHARES, trainings=2, **more):
         "network_accuracy": 0.9,
         "feature_width": 512,
         "peak_memory_bytes": 1,
+        **{"trained_by": "", "size_of": "", "within": "", "share": 0.0},
         **THEN,
         **more,
     }

@@ -50,18 +50,8 @@ def test_the_ratio_of_deviations_covers_the_true_one():
     assert covered / 200 == pytest.approx(0.95, abs=0.04)
 
 
-def test_the_bootstrap_interval_of_a_mean_is_near_students():
-    values = np.random.default_rng(1).normal(0, 1, 100)
-    found, student = intervals.bootstrap(values, np.mean), intervals.student(values)
-    assert (found.low, found.high) == pytest.approx((student.low, student.high), abs=0.03)
-
-
 def seeds(*values, **changes):
     return [made_run((value,) * 5, seed=seed, **changes) for seed, value in enumerate(values)]
-
-
-def cells(runs):
-    return intervals.over_seeds(final_accuracy(results.merge(runs)), CELL)
 
 
 def bootstrapped(runs):
@@ -69,18 +59,9 @@ def bootstrapped(runs):
 
 
 def test_one_seed_has_the_interval_of_a_share_of_the_test_set():
-    row = cells(seeds(0.8)).iloc[0]
+    row = bootstrapped(seeds(0.8))[0].iloc[0]
     half = 1.959964 * np.sqrt(0.8 * 0.2 / 10_000)
-    assert row["high"] - row["accuracy"] == pytest.approx(half, rel=1e-5)
-
-
-def test_several_seeds_have_students_interval_of_their_mean_and_that_of_the_test_set():
-    values = [0.80, 0.82, 0.81]
-    row = cells(seeds(*values)).iloc[0]
-    student = stats.ttest_1samp(values, 0).confidence_interval(0.95).high - 0.81
-    half = np.hypot(student, 1.959964 * np.sqrt(0.81 * 0.19 / 10_000))
-    assert (row["low"], row["high"]) == pytest.approx((0.81 - half, 0.81 + half), rel=1e-5)
-    assert row["n"] == 3
+    assert row["high"] - row["accuracy"] == pytest.approx(half, rel=0.1)
 
 
 def test_the_bootstrap_has_the_variance_of_a_mean_of_seeds_and_of_a_test_set():
@@ -100,9 +81,7 @@ def test_two_seeds_that_agree_by_luck_are_not_taken_for_certainty():
 
 def spread(runs):
     frame = final_accuracy(results.merge(runs))
-    return dict(
-        zip(frame.groupby(["lr", "batch_size"]).groups, (n[:2] for n in between_seeds(frame, CELL)), strict=True)
-    )
+    return dict(zip(frame.groupby(["lr", "batch_size"]).groups, between_seeds(frame, CELL), strict=True))
 
 
 def test_few_seeds_take_their_spread_from_the_nearest_cells_of_their_rate_first():
@@ -124,7 +103,7 @@ def test_a_cell_in_which_a_run_collapsed_lends_its_spread_to_no_other():
     fell = [made_run((0.7, 0.3, 0.3), seed=0, batch_size=512), made_run((0.7, 0.7, 0.7), seed=1, batch_size=512)]
     quiet = seeds(0.70, 0.71, 0.72, 0.73, 0.74, 0.75, batch_size=2048)
     found = {size: noise for (_, size), noise in spread([*seeds(0.7, batch_size=256), *fell, *quiet]).items()}
-    own = cells(fell)["deviation"].item()
+    own = bootstrapped(fell)[0]["deviation"].item()
     assert found[256] == found[2048] == pytest.approx((np.std(np.arange(6) / 100, ddof=1), 5), rel=1e-4)
     assert found[512][1] == 1 + 5
     assert found[512][0] > 0.3 * own  # itself it keeps, beside others'
@@ -135,8 +114,6 @@ def test_a_cell_that_learned_nothing_lends_its_spread_to_no_other():
     runs = [*seeds(0.7, batch_size=256), *seeds(*lost, batch_size=512), *seeds(*quiet, batch_size=2048)]
     found = spread(runs)
     assert found[0.1, 256] == found[0.1, 2048] == pytest.approx((np.std(quiet, ddof=1), 5), rel=1e-4)
-    frame = final_accuracy(results.merge(runs))
-    assert [noise.lenders for noise in between_seeds(frame, CELL)] == [(2,), (), ()]
 
 
 def test_a_cell_of_one_seed_is_no_more_certain_than_its_own_last_epochs():
@@ -155,10 +132,10 @@ def test_intervals_of_two_seeds_cover_what_they_say(deviation):
     sizes = 2 ** np.arange(6, 15)
     of_test_set = np.sqrt(0.6 * 0.4 / 10_000)
     frame = pd.DataFrame({"batch_size": np.repeat(sizes, 2), "lr": 0.1, "test_examples": 10_000})
-    frame = frame.assign(diverged=False, late_drop=False, updates=1, device_seconds=1.0)
+    frame = frame.assign(diverged=False, late_drop=False, jitter=0.0, updates=1, device_seconds=1.0)
     for _ in range(asked):
         noise = np.repeat(rng.normal(0, of_test_set, len(sizes)), 2) + rng.normal(0, deviation, len(frame))
-        found = intervals.over_seeds(frame.assign(accuracy=0.6 + noise), ["lr", "batch_size"])
+        found = intervals.bootstrapped(frame.assign(accuracy=0.6 + noise), ["lr", "batch_size"])[0]
         covered += int(((found["low"] < 0.6) & (found["high"] > 0.6)).sum())
     assert covered / (asked * len(sizes)) == pytest.approx(0.95, abs=0.03)
 

@@ -6,7 +6,7 @@ from made_runs import joined, made_run
 
 from dolb import results
 from dolb.findings import recommend
-from dolb.findings.intervals import over_seeds
+from dolb.findings.intervals import bootstrapped
 from dolb.findings.runs import final_accuracy
 from dolb.profiling import steps
 
@@ -22,7 +22,7 @@ def priced(*rows, epochs_done=2):
         ds["seconds"][:], ds["concurrent_runs"][:] = seconds, 1.0
         made.append(ds)
     runs = final_accuracy(joined(made))
-    cells = over_seeds(runs, ["arch", "lr", "batch_size"])
+    cells = bootstrapped(runs, ["arch", "lr", "batch_size"])[0]
     return recommend.priced(cells, runs, SPEEDS, 5000).set_index(["arch", "batch_size"])
 
 

@@ -7,7 +7,7 @@ from made_landscapes import made_landscape
 from made_runs import joined, made_run
 
 from dolb import results
-from dolb.findings.runs import final_accuracy, narrow, select
+from dolb.findings.runs import final_accuracy, narrow
 
 
 def test_the_final_accuracy_is_the_mean_of_the_last_five_epochs():
@@ -43,13 +43,6 @@ def test_a_late_drop_is_an_epoch_of_the_last_ten_far_below_the_best_before_it(se
 def test_updates_count_the_last_partial_batch():
     frame = final_accuracy(made_run((0.5, 0.5), batch_size=20480, bn_workers=8))
     assert frame["updates"].item() == 2 * 3  # 50,000 = 20,480 + 20,480 + 9,040
-
-
-def test_selecting_passes_over_runs_that_are_not_there_yet_but_not_over_all():
-    here, missing = made_run(seed=1), made_run(seed=2)
-    assert select(here, [here["key"].item(), missing["key"].item()]).sizes["run"] == 1
-    with pytest.raises(ValueError, match="none of these runs"):
-        select(here, [missing["key"].item()])
 
 
 def test_narrowing_keeps_what_no_recipe_lists_and_says_what_is_not_there():
