@@ -19,30 +19,10 @@ from dolb.figures.learning_rates import (
     accuracy_by_warmup,
 )
 from dolb.figures.noise import maps, noise_by_eps, noise_by_extractor, noise_by_map, noise_stability
-from dolb.figures.style import COLOURS, REPORTED, batch_size_axis
 
 __all__ = [
-    "COLOURS",
-    "REPORTED",
-    "accuracy_by_batch_size",
-    "accuracy_by_decay",
-    "accuracy_by_epoch",
-    "accuracy_by_rate",
-    "accuracy_by_rate_and_batch",
-    "accuracy_by_rule",
-    "accuracy_by_set",
-    "accuracy_by_share",
-    "accuracy_by_updates",
-    "accuracy_by_warmup",
-    "batch_size_axis",
-    "curvature_ratios",
-    "gains",
-    "loss_surfaces",
-    "maps",
-    "noise_by_eps",
-    "noise_by_extractor",
-    "noise_by_map",
-    "noise_stability",
-    "preferred_batch_size",
-    "recommendation",
-]
+    "accuracy_by_batch_size", "accuracy_by_decay", "accuracy_by_epoch", "accuracy_by_rate",
+    "accuracy_by_rate_and_batch", "accuracy_by_rule", "accuracy_by_set", "accuracy_by_share", "accuracy_by_updates",
+    "accuracy_by_warmup", "curvature_ratios", "gains", "loss_surfaces", "maps", "noise_by_eps", "noise_by_extractor",
+    "noise_by_map", "noise_stability", "preferred_batch_size", "recommendation",
+]  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, stacked
+from dolb.figures.style import ABOVE, COLOURS
 
 LANES = {
     "compute": COLOURS[1],
@@ -65,4 +67,6 @@ def step_timeline(events: pd.DataFrame, title: str = "") -> alt.VConcatChart:
             tooltip=tooltip,
         ).properties(width=580, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=13))
         panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
-    return stacked(*panels, title=title)
+    with warnings.catch_warnings():  # altair warns that it takes parameters of one name for one, as is meant here
+        warnings.filterwarnings("ignore", message="Automatically deduplicated")
+        return alt.vconcat(*panels, spacing=12, title=title).resolve_scale(x="shared", color="shared")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-import textwrap
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import altair as alt
@@ -23,19 +21,17 @@ _NUMBERS = re.compile(r"(\d+)")
 PERCENT = alt.Axis(format=".0%")
 
 
-def batch_size_axis(sizes: Iterable[int], field: str = "batch_size", apart: float = 1.5) -> alt.X:
+def batch_size_axis(sizes: Iterable[int], field: str = "batch_size") -> alt.X:
     """Return a logarithmic batch-size axis with a tick at every measured size.
 
-    Where the next size is less than ``apart`` times as large, both labels are pushed away from each other.
+    Where the next size is less than 1.5 times as large, both labels are pushed away from each other.
     """
     ticks = sorted({int(size) for size in sizes})
-    close = [(one, other) for one, other in itertools.pairwise(ticks) if other < one * apart]
-    pushed = [
-        {"test": f"datum.value === {size}", "value": push}
-        for size in ticks
-        for push in [7 * (sum(size == upper for _, upper in close) - sum(size == lower for lower, _ in close))]
-        if push
-    ]
+    push = dict.fromkeys(ticks, 0)
+    for one, other in itertools.pairwise(ticks):
+        if other < 1.5 * one:
+            push[one], push[other] = push[one] - 7, push[other] + 7
+    pushed = [{"test": f"datum.value === {size}", "value": by} for size, by in push.items() if by]
     return alt.X(f"{field}:Q", title="global batch size").scale(type="log", base=2, nice=False, padding=12).axis(
         values=ticks, format="d", labelAngle=-45, labelOverlap=False, grid=False,
         labelOffset={"condition": pushed, "value": 0} if pushed else 0,
@@ -72,22 +68,9 @@ def picked(selection: alt.Parameter) -> Any:
     return alt.condition(selection, alt.value(1.0), alt.value(FADED))
 
 
-def stacked(*panels: Panel | alt.Chart, title: alt.Title | str, spacing: int = 12) -> alt.VConcatChart:
-    """Put panels over one another; a zoom of one name that each of them has is one, and moves all."""
-    with warnings.catch_warnings():  # altair warns that it takes parameters of one name for one, as is meant here
-        warnings.filterwarnings("ignore", message="Automatically deduplicated")
-        return alt.vconcat(*panels, spacing=spacing, title=title).resolve_scale(x="shared", color="shared")
-
-
-def titled(title: str, said: Sequence[str] = (), width: int = 110) -> alt.Title | str:
-    """Return a title, and under it what the document says, in lines no longer than ``width`` characters."""
-    lines = [line for sentence in said for line in textwrap.wrap(sentence, width)]
-    quiet: dict[str, Any] = {"color": REPORTED, "fontStyle": "italic", "fontWeight": "normal", "fontSize": 11}
-    if title:
-        under = {f"subtitle{name[0].upper()}{name[1:]}": value for name, value in quiet.items()}
-        return alt.Title(title, subtitle=lines, anchor="start", offset=12, **under)
-    # Vega draws no subtitle under an empty title.
-    return alt.Title(lines, anchor="start", offset=12, **quiet) if lines else ""
+def titled(title: str) -> alt.Title | str:
+    """Return a title that stands a little above its chart."""
+    return alt.Title(title, anchor="start", offset=12) if title else ""
 
 
 def accuracy_tooltip(seconds: str | None = None) -> list[alt.Tooltip]:

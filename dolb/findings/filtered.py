@@ -8,6 +8,7 @@ one, and differences points. The set that runs call ``network`` is ``filtered`` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,11 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
 
     A set that was run at equal epochs alone is not among the runs at equal updates, unless its epochs make as many.
     """
-    if equal not in EQUAL:
-        raise ValueError(f"equal is {equal!r}; accepted: {', '.join(EQUAL)}")
-    frame = _by_set(ds)
+    frame = found.final_accuracy(ds)
+    frame["set"] = frame["subset"].map(set_of)
+    masks = frame.groupby(["set", "seed"])["subset"].unique()
+    if len(mixed := masks[masks.str.len() > 1]):
+        raise ValueError(f"one set has runs by several masks: {', '.join(mixed.iloc[0])}; keep those of one")
     full = frame[frame["set"] == "full"]
     # Without runs on all data those of the fewest epochs are the study's.
     wanted = frame["batch_size"].map((full if len(full) else frame).groupby("batch_size")[equal].min())
@@ -66,19 +69,6 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
     # Epochs are whole, so half of one is as near as updates can always be brought.
     one_epoch = np.ceil(frame["training_examples"] / frame["batch_size"])
     return frame[(off == nearest) & (off <= one_epoch / 2)].reset_index(drop=True)
-
-
-def _by_set(ds: xr.Dataset) -> pd.DataFrame:
-    frame = found.final_accuracy(ds)
-    several = frame.groupby("subset")["data_fingerprint"].nunique()
-    if (several > 1).any():
-        odd = ", ".join(several.index[several > 1])
-        raise ValueError(f"runs of {odd} were trained on different examples under one name; run the older ones again")
-    frame["set"] = frame["subset"].map(set_of)
-    masks = frame.groupby(["set", "seed"])["subset"].unique()
-    if len(mixed := masks[masks.str.len() > 1]):
-        raise ValueError(f"one set has runs by several masks: {', '.join(mixed.iloc[0])}; keep those of one")
-    return frame
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
@@ -120,13 +110,13 @@ def difference(frame: pd.DataFrame, one: str, other: str) -> Estimate | None:
     return student(balanced.mean(axis="columns")) if balanced.size and len(balanced) > 1 else None
 
 
-def gains(ds: xr.Dataset, one: str = "filtered") -> pd.DataFrame:
+def gains(ds: xr.Dataset) -> pd.DataFrame:
     """Return what filtered data gain over every other set, in points, by batch size, at equal epochs and updates."""
     rows = []
     for equal in EQUAL:
         for size, frame in runs(ds, equal).groupby("batch_size"):
-            others = in_order(set(frame["set"]) - {one})
-            rows += [{"equal": equal, "batch_size": size, **_row(frame, one, other)} for other in others]
+            others = in_order(set(frame["set"]) - {"filtered"})
+            rows += [(equal, size, *_compared(frame, "filtered", other)) for other in others]
     return _differences(rows, ["equal", "batch_size"])
 
 
@@ -141,7 +131,7 @@ def together(ds: xr.Dataset, border: int) -> pd.DataFrame:
         for equal in EQUAL:
             frame = runs(ds, equal)
             side = frame[(frame["batch_size"] >= border) == large]
-            rows += [{"equal": equal, "large": large, **_row(side, *pair)} for pair in _pairs(side["set"])]
+            rows += [(equal, large, *_compared(side, *pair)) for pair in _pairs(side["set"])]
     return _differences(rows, ["equal", "large"])
 
 
@@ -153,16 +143,12 @@ def _pairs(sets: Iterable[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _row(frame: pd.DataFrame, one: str, other: str) -> dict[str, Any]:
-    estimate = difference(frame, one, other)
-    return {"one": one, "other": other, **(_columns(estimate) if estimate else {"n": 0})}
+def _compared(frame: pd.DataFrame, one: str, other: str) -> tuple[Any, ...]:
+    found = difference(frame, one, other)
+    return (one, other, *astuple(found)) if found else (one, other, np.nan, np.nan, np.nan, 0)
 
 
-def _columns(estimate: Estimate) -> dict[str, Any]:
-    return {"points": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n}
-
-
-def _differences(rows: list[dict[str, Any]], first: list[str]) -> pd.DataFrame:
+def _differences(rows: list[tuple[Any, ...]], first: list[str]) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=[*first, "one", "other", "points", "low", "high", "n"])
     return table[table["n"] > 1].reset_index(drop=True)
 
@@ -173,14 +159,16 @@ def sides(table: pd.DataFrame, border: int) -> pd.DataFrame:
         return pd.DataFrame()
     side = np.where(table["large"], f"batch {border:,} and above", f"below batch {border:,}")
     told = table.assign(
-        pair=table["one"] + " less " + table["other"], where=side + ", equal " + table["equal"], told=_written(table)
+        pair=table["one"] + " less " + table["other"],
+        where=side + ", equal " + table["equal"],
+        told=[_written(*bounds) for bounds in table[["points", "low", "high"]].to_numpy()],
     )
     wide = told.pivot_table(index="pair", columns="where", values="told", aggfunc="first", sort=False).fillna("")
     return wide[list(dict.fromkeys(told["where"]))].rename_axis(index=None, columns="points of accuracy")
 
 
-def _written(table: pd.DataFrame) -> list[str]:
-    return [f"{row.points:+.2f} ({row.low:+.2f} to {row.high:+.2f})" for row in table.itertuples()]
+def _written(points: float, low: float, high: float) -> str:
+    return f"{points:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def ways_to_choose(ds: xr.Dataset) -> pd.DataFrame:
@@ -201,7 +189,7 @@ def ways_to_choose(ds: xr.Dataset) -> pd.DataFrame:
                 "images": f"{int(frame.loc[frame['set'] == name, 'training_examples'].min()):,}",
                 "best accuracy": f"{top.loc[name, 'accuracy']:.1%}",
                 "at weight decay": f"{top.loc[name, 'weight_decay']:g}",
-                "less random, points": _written(pd.DataFrame([_columns(gain)]))[0] if gain else "",
+                "less random, points": _written(gain.value, gain.low, gain.high) if gain else "",
                 "seeds": int(top.loc[name, "n"]),
             }
         )

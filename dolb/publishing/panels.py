@@ -72,12 +72,10 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
         fullhtml=False,
         template="universal",
     )
-    text = html.escape(alt_text)
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    return _Described(
-        f'<figure class="dolb-figure"><div class="dolb-chart" role="img" aria-label="{text}">{drawing}</div>'
-        f"{below}</figure>",
-        caption or alt_text,
+    return HTML(
+        f'<figure class="dolb-figure"><div class="dolb-chart" role="img" aria-label="{html.escape(alt_text)}">{drawing}'
+        f"</div>{below}</figure>"
     )
 
 
@@ -113,10 +111,10 @@ def _legible(part: Any, colour: str, name: str = "") -> Any:
 def table(frame: pd.DataFrame, caption: str = "") -> HTML:
     """Return a table for the text, its cells written out in full, with a caption over it."""
     with pd.option_context("display.max_colwidth", None):
-        text, markup = frame.to_string(), frame.to_html(border=0, index=not isinstance(frame.index, pd.RangeIndex))
+        markup = frame.to_html(border=0, index=not isinstance(frame.index, pd.RangeIndex))
     if caption:
         markup = markup.replace("<thead>", f"<caption>{html.escape(caption)}</caption><thead>", 1)
-    return _Described(f'<div class="dolb-table">{markup}</div>', text)
+    return HTML(f'<div class="dolb-table">{markup}</div>')
 
 
 def chips(verdicts: Mapping[str, Any]) -> HTML:
@@ -125,9 +123,7 @@ def chips(verdicts: Mapping[str, Any]) -> HTML:
         f'<a href="../book/verdicts.html#{name}" class="dolb-chip">{name} {chip(one.outcome)}</a>'
         for name, one in verdicts.items()
     ]
-    return _Described(
-        f'<p class="dolb-chips">{" ".join(items)}</p>', ", ".join(f"{n}: {v.outcome}" for n, v in verdicts.items())
-    )
+    return HTML(f'<p class="dolb-chips">{" ".join(items)}</p>')
 
 
 def chip(outcome: str) -> str:
@@ -148,11 +144,9 @@ def claims_table(effects: pd.DataFrame) -> HTML:
             cells = [f'<td rowspan="{len(parts)}">{cell}</td>' for cell in claim] if number == 0 else []
             rows.append("<tr>" + "".join([*cells, *(f"<td>{cell}</td>" for cell in part)]) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in ("claim", "reported", "ours", "verdict"))
-    plain = effects[["claim", "ours", "low", "high", "n", "part"]].to_string(index=False)
-    return _Described(
+    return HTML(
         f'<div class="dolb-table"><table class="dataframe dolb-claims"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>",
-        plain,
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -213,13 +207,12 @@ def what_was_run(
     cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
     links = _links({f"{name}.csv": frame.to_csv(index=False) for name, frame in files.items()}, notebook)
     draw = f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}"
-    return _Described(
+    return HTML(
         '<details class="dolb-provenance"><summary>What was run, and how to run it again</summary>'
         f'<div class="dolb-table"><table>{rows}</table></div>'
         f"<p>Run it again{f' ({cost})' if cost else ''}:</p>{_command(again)}<p>Draw it again:</p>{_command(draw)}"
         + (f"<p>Data of the figures: {links}</p>" if links else "")
-        + "</details>",
-        f"{', '.join(f'{name} {value}' for name, value in info.items())}\n{again}\n{draw}",
+        + "</details>"
     )
 
 
@@ -256,8 +249,7 @@ def newest_first(commits: Iterable[str]) -> list[str]:
 
 def downloads(files: Mapping[str, str], words: str, notebook: str) -> HTML:
     """Return words and links to files, given as name and text, that a reader can save."""
-    links = _links(files, notebook)
-    return _Described(f'<p class="dolb-downloads">{html.escape(words)} {links}</p>', f"{words} {', '.join(files)}")
+    return HTML(f'<p class="dolb-downloads">{html.escape(words)} {_links(files, notebook)}</p>')
 
 
 def _links(files: Mapping[str, str], notebook: str) -> str:
@@ -278,7 +270,7 @@ def _links(files: Mapping[str, str], notebook: str) -> str:
 
 def notice(text: str) -> HTML:
     """Return a short notice in the place of a figure that cannot be drawn yet."""
-    return _Described(f'<div class="dolb-notice" role="note">{html.escape(text)}</div>', text)
+    return HTML(f'<div class="dolb-notice" role="note">{html.escape(text)}</div>')
 
 
 # Pages opened from disk may have no navigator.clipboard, or one that refuses; a selected text area always copies.
@@ -295,17 +287,6 @@ _COPY = """
   if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, select); else select();
 })(this)
 """.strip()
-
-
-class _Described(HTML):
-    """HTML that also has words, for a terminal or a text-only export of the notebook."""
-
-    def __init__(self, markup: str, words: str) -> None:
-        super().__init__(markup)
-        self._words = words
-
-    def __repr__(self) -> str:
-        return self._words
 
 
 class _ScriptSafeEncoder(json.JSONEncoder):

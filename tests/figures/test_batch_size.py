@@ -9,6 +9,7 @@ import vl_convert
 from made_runs import joined, made_curve, made_run
 
 from dolb import figures
+from dolb.figures import style
 from dolb.findings import batch_size as study
 
 PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 4096: 0.60}
@@ -78,7 +79,7 @@ def test_a_cell_of_which_a_run_collapsed_has_a_ring_that_answers_the_pointer():
 
 def test_reported_values_are_drawn_apart_from_ours():
     point = {"arch": "resnet18", "batch_size": 256, "accuracy": 0.75, "what": "Somebody, Fig. 1"}
-    drawn = [svg(figures.accuracy_by_batch_size(cells(*TWO), said)).count(figures.REPORTED) for said in ([point], [])]
+    drawn = [svg(figures.accuracy_by_batch_size(cells(*TWO), said)).count(style.REPORTED) for said in ([point], [])]
     assert drawn[0] > drawn[1]
 
 

@@ -60,7 +60,6 @@ def test_a_table_has_its_long_cells_whole_and_its_caption():
     shown = panels.table(pd.DataFrame({"ours": [said]}, index=["a part"]), "What & why")
     assert said in shown.data
     assert "<caption>What &amp; why</caption>" in shown.data
-    assert said in repr(shown)
 
 
 @pytest.mark.parametrize(
