@@ -20,7 +20,7 @@ from dolb.findings.intervals import pooled_geometric
 
 SPEED, JUDGED = "images_per_second", "judged_images_per_second"
 SETTINGS = {"bucket_mb": 25.0, "fusion_threshold_mb": 128.0, "cycle_time_ms": 1.0}  # the libraries' defaults
-DDP, OF_ITS_TIME, UNCACHED, LATER = "DDP", "Horovod 0.20", "Horovod 0.20, no cache", "Horovod 0.21"
+DDP, OF_ITS_TIME, UNCACHED = "DDP", "Horovod 0.20", "Horovod 0.20, no cache"
 TUNED, RING, FREE = "Horovod 0.20, tuned", "ring all-reduce", "Horovod 0.20, no cache, free coordinator"
 EVERY = "all networks"
 SLOW = 1000.0  # Mbit/s; up to there links set the pace and repetitions hardly differ, beyond the machine's noise shows
@@ -76,8 +76,8 @@ def _ratios(ds: xr.Dataset) -> pd.Series:
     return (wide["ddp"] / wide["horovod"]).dropna()
 
 
-def leads(ds: xr.Dataset, scaling: str = "weak") -> pd.DataFrame:
-    """Return by network and ranks how many times Horovod's throughput DDP's is, and under ``EVERY`` over all networks.
+def leads(ds: xr.Dataset) -> pd.DataFrame:
+    """Return how many times Horovod's DDP's throughput is in weak scaling, by ranks and network, ``EVERY`` for all.
 
     The networks of a repetition are measured in one launch and share what that launch had. So for ``EVERY`` they are
     averaged within a launch, and n counts launches.
@@ -86,9 +86,9 @@ def leads(ds: xr.Dataset, scaling: str = "weak") -> pd.DataFrame:
     if ratio.empty:
         return pd.DataFrame(columns=["arch", "ranks", "value", "low", "high", "n"])
     own = pooled_geometric(ratio, ["arch"]).reset_index()
-    own = own[own["scaling"] == scaling].drop(columns="scaling")
-    runs_of = ratio.rename("ratio").reset_index().query("scaling == @scaling")
-    wide = runs_of.pivot_table(index=["ranks", "repeat"], columns="arch", values="ratio").dropna()
+    own = own[own["scaling"] == "weak"].drop(columns="scaling")
+    weak = ratio[ratio.index.get_level_values("scaling") == "weak"].droplevel("scaling")
+    wide = weak.to_frame("ratio").pivot_table("ratio", ["ranks", "repeat"], "arch").dropna()
     if wide.empty:
         return own
     by_launch = pd.Series(stats.gmean(wide, axis=1), index=wide.index)
@@ -140,8 +140,8 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
     return table.assign(setting=setting, panel=table["source"] + ": " + library + " on " + where + table["arch"])
 
 
-def best_setting_held_out(ds: xr.Dataset, library: str = "horovod") -> pd.Series:
-    """Return for each launch the gain of the setting that is best in the other launches.
+def best_setting_held_out(ds: xr.Dataset) -> pd.Series:
+    """Return for each launch the gain of Horovod's setting that is best in the other launches.
 
     The best of several settings is best by luck too; a launch that had no part in the choice does not have that luck.
     """
@@ -149,7 +149,7 @@ def best_setting_held_out(ds: xr.Dataset, library: str = "horovod") -> pd.Series
     if ratio.empty:
         return ratio
     table = ratio.rename("ratio").reset_index()
-    table = table[(table["library"] == library) & ~_usual(table)]
+    table = table[(table["library"] == "horovod") & ~_usual(table)]
     wide = table.pivot_table(index="repeat", columns=list(SETTINGS), values="ratio").dropna(axis="columns")
     held_out = {
         repeat: float(wide.loc[repeat, wide.drop(index=repeat).agg(stats.gmean).idxmax()])

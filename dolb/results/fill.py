@@ -132,7 +132,6 @@ def fill(
     *,
     store: str | Path | None = None,
     fingerprint: Callable[[C], str | None] = lambda config: None,
-    complete: Callable[[xr.Dataset], xr.Dataset] = lambda ds: ds,
     beside: Callable[[Sequence[C], RunStore], contextlib.AbstractContextManager] = lambda *_: contextlib.nullcontext(),
     time_limit: float | None = None,
     foresee: bool = False,
@@ -153,8 +152,6 @@ def fill(
         Folder of finished results. Without one, results live only in the returned Dataset.
     fingerprint
         The data that a stored result must be of; one of other data, like one that does not read back, is set aside.
-    complete
-        Adds to each result what those of an earlier version lack, before they are merged.
     beside
         Given what is lacking and the store, what to keep open while that is made, such as further processes.
     time_limit
@@ -192,7 +189,7 @@ def fill(
     if not found:
         limit = f"the time limit of {time_limit:g} s" if time_limit is not None else "this call"
         raise TimeoutError(why or f"{limit} ended before any of {len(wanted)} {what} did; a later call goes on")
-    merged = merge(complete(found[key]) for key in wanted if key in found)
+    merged = merge(found[key] for key in wanted if key in found)
     merged.attrs |= {"unfinished": len(wanted) - len(found), "unavailable": why}
     return merged
 

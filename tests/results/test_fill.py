@@ -95,14 +95,6 @@ def test_nothing_to_make_is_refused():
         fill([], Maker(), what="masks")
 
 
-def test_results_of_an_earlier_version_are_completed_before_they_are_merged(tmp_path):
-    def complete(ds: xr.Dataset) -> xr.Dataset:
-        return ds if "device_share" in ds else ds.assign(device_share=("run", [0.5]))
-
-    filled(1, Maker(), tmp_path)
-    assert filled(2, Maker(), tmp_path, complete=complete)["device_share"].values.tolist() == [0.5, 0.5]
-
-
 # Time, and what cannot be had
 
 
