@@ -168,7 +168,8 @@ def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, 
     replacement would take two that agree by luck for certainty. Draws are (draw, group).
     """
     rng = np.random.default_rng(0)
-    rows, draws = [], np.empty((DRAWS, frame.groupby(list(by)).ngroups))
+    rows: list[dict] = []
+    draws = np.empty((DRAWS, frame.groupby(list(by)).ngroups))
     for (values, group), (deviation, degrees) in zip(
         frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True
     ):
