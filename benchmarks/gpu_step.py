@@ -3,6 +3,7 @@
     python benchmarks/gpu_step.py --batch-sizes 64 256 1024 16384
     python benchmarks/gpu_step.py --arch resnet34 resnet50 --batch-sizes 16 256 20480 --plain
     python benchmarks/gpu_step.py --arch resnet34 resnet50 --batch-sizes 16 256 20480 --engine
+    python benchmarks/gpu_step.py --arch resnet18 resnet50 --batch-sizes 1024 4096 16384 --optimizers
 
 A step is everything: batch, augmentation, forward, loss, backward, SGD update. The programs train the same network on
 random images in the shape of CIFAR-10, and take turns in one process, in a random order at each repetition. What the
@@ -14,7 +15,7 @@ of the same device, network and batch size, of which all programs are timed agai
 With ``--plain`` only the eager loop is timed, at that speed the book says what a study would have taken; with
 ``--engine`` only dolb's engine, at that speed it says what a run costs. Either passes over what the file has of this
 device already, and leaves what was timed of other programs; between programs that were not timed in one process no
-ratio is given.
+ratio is given. ``--optimizers`` times dolb's engine, one run, with each optimizer in turns, as a benchmark of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from dolb.data import ImageData
 from dolb.findings import engine as findings
 from dolb.profiling import steps
 from dolb.training import engine
-from dolb.training.config import RunConfig
+from dolb.training.config import OPTIMIZERS, RunConfig
 from dolb.training.device import device_name, resolve_device
 from dolb.training.packing import runs_at_once
 
@@ -68,6 +69,7 @@ def main() -> None:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--plain", action="store_true", help="only the eager loop, where it was not timed before")
     only.add_argument("--engine", action="store_true", help="only dolb's engine, where it was not timed before")
+    only.add_argument("--optimizers", action="store_true", help="dolb's engine with each optimizer, beside SGD")
     parser.add_argument("--repeats", type=int, default=5, help="repetitions (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.4, help="of a repetition (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=PUBLISHED, help="(default: results/benchmarks.nc)")
@@ -81,9 +83,9 @@ def main() -> None:
         work = roofline.count(arch)
         for size in asked.batch_sizes:
             before = results.load(asked.output) if asked.output.exists() else None
-            cell = (steps.ON_GPU, device_name(device), arch, size)
+            cell = (steps.BY_OPTIMIZER if asked.optimizers else steps.ON_GPU, device_name(device), arch, size)
             known = steps.timed(before, *cell) if before is not None else set()
-            again = set() if asked.plain or asked.engine else known
+            again = set() if asked.plain or asked.engine or asked.optimizers else known
             if asked.plain and steps.EAGER in known:
                 continue
             if asked.engine and any(program.startswith(steps.ENGINE) for program in known):
@@ -94,7 +96,10 @@ def main() -> None:
                 "loader": size in asked.loader or any(program.startswith(steps.LOADER) for program in again),
             }
             only_one = {"plain_only": asked.plain, "engine_only": asked.engine}
-            timed, about = training_step(data, arch, size, device, **others, **only_one)
+            if asked.optimizers:
+                timed, about = by_optimizer(data, arch, size, device)
+            else:
+                timed, about = training_step(data, arch, size, device, **others, **only_one)
             floors = {
                 "step_flops": work.flops(size),
                 "step_bytes": work.bytes(size),
@@ -109,6 +114,8 @@ def main() -> None:
                 repeats=asked.repeats,
                 seconds=asked.seconds,
             )
+            if asked.optimizers:
+                measured = measured.assign_coords(optimizer=("run", measured["program"].to_numpy()))
             cells = findings.compare(measured, next(iter(timed)))  # the eager loop, or one run where it is left out
             print(f"{arch}, batch {size}")
             print(cells[["program", "images_per_second", "ratio", "ratio_low", "ratio_high"]].to_string(), flush=True)
@@ -163,8 +170,40 @@ def training_step(
     if not plain_only:
         programs |= _packed(config, data, train, test, (1, runs_at_once(config)))
     _check(programs)
-    about = {
-        "benchmark": steps.ON_GPU,
+    return programs, _about(steps.ON_GPU, config, data, device)
+
+
+# Rates at which the first losses move: LARS and LAMB go by parts of a tensor's length.
+RATES = {"sgd": 1e-3, "nesterov": 1e-3, "lars": 1.0, "lamb": 1e-3}
+
+
+def by_optimizer(
+    data: ImageData, arch: str, batch_size: int, device: torch.device
+) -> tuple[dict[str, Program], dict[str, Any]]:
+    """Return this package's step, one run, with each optimizer by name, and what they share.
+
+    The first losses of each are held to those of the plain step with the same optimizer.
+    """
+    same = RunConfig(arch=arch, data=data.name, batch_size=batch_size, weight_decay=5e-4, precision="bf16", epochs=1000)
+    train, test = engine.on_device(data, device)
+    programs = {}
+    for optimizer in OPTIMIZERS:
+        config = replace(same, optimizer=optimizer, lr=RATES[optimizer])
+        plain = engine.Run(config, data, train, test, device, "eager")
+        with plain._on_stream():
+            plain._load_draws(0)
+        reference = Program(lambda steps: None, first_losses=_first_losses(plain))
+        del plain
+        gc.collect()
+        torch.cuda.empty_cache()
+        (programs[optimizer],) = _packed(config, data, train, test, (1,)).values()
+        _check({f"plain step with {optimizer}": reference, optimizer: programs[optimizer]})
+    return programs, _about(steps.BY_OPTIMIZER, same, data, device)
+
+
+def _about(benchmark: str, config: RunConfig, data: ImageData, device: torch.device) -> dict[str, Any]:
+    return {
+        "benchmark": benchmark,
         **{name: getattr(config, name) for name in ("arch", "batch_size", "data", "optimizer", "precision")},
         **results.provenance(
             torch_version=str(torch.__version__),
@@ -173,7 +212,6 @@ def training_step(
             data_fingerprint=data.fingerprint,
         ),
     }
-    return programs, about
 
 
 def _check(programs: dict[str, Program]) -> None:

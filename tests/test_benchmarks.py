@@ -169,6 +169,17 @@ def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_targ
     assert (fullest["ratio_low"] >= target).all()  # with the lower end of its 95% interval
 
 
+def test_the_published_step_with_lars_or_lamb_is_at_most_15_percent_slower_than_with_sgd(repo_root):
+    """From a batch of 1,024 on, where such optimizers are for."""
+    ds = results.load(repo_root / "results" / "benchmarks.nc")
+    if steps.BY_OPTIMIZER not in ds["benchmark"].values:
+        pytest.skip("optimizers: no step by optimizer is published yet")
+    cells = steps.compare(steps.select(ds, steps.BY_OPTIMIZER), "sgd")
+    layerwise = cells[cells["program"].isin(["lars", "lamb"]) & (cells["batch_size"] >= 1024)]
+    assert {"resnet18", "resnet50"} <= set(layerwise["arch"])
+    assert (1 / layerwise["ratio"] <= 1.15).all()
+
+
 def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits(work):
     """Two programs that take 1 ms a step; one does four runs in that time, so its step takes a quarter."""
     ds = steps.time_bursts({"one": work, "four": work}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)

@@ -6,7 +6,7 @@ import torch
 from benchmarks import cpu_step, gpu_step
 from dolb.profiling import steps
 from dolb.training import engine
-from dolb.training.config import RunConfig
+from dolb.training.config import OPTIMIZERS, RunConfig
 from dolb.training.packing import runs_at_once
 
 STUCK = 1e-12  # a rate at which nothing moves
@@ -97,3 +97,13 @@ def test_the_engine_can_be_timed_alone():
     bursts = {name: program.burst for name, program in timed.items()}
     ds = steps.time_bursts(bursts, {name: one.runs for name, one in timed.items()}, about, repeats=2, seconds=0.05)
     assert (steps.compare(ds, "dolb, one run")["images_per_second"] > 0).all()
+
+
+@on_gpu
+def test_the_step_can_be_timed_with_each_optimizer_beside_sgd():
+    data = cpu_step.random_images(512)
+    timed, about = gpu_step.by_optimizer(data, "resnet18", 128, torch.device("cuda"))
+    assert list(timed) == list(OPTIMIZERS)
+    bursts = {name: program.burst for name, program in timed.items()}
+    ds = steps.time_bursts(bursts, dict.fromkeys(timed, 1), about, repeats=2, seconds=0.05)
+    assert (steps.compare(ds, "sgd")["ratio"] > 0).all()

@@ -95,11 +95,17 @@ class Arrays:
     def _gather_weights(self, network: nn.Module, stem: nn.Conv2d) -> None:
         inside = [m for m in network.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
         parameters = [p for module in inside for p in module.parameters(recurse=False)]
+        parameters.sort(key=lambda p: p.ndim == 1)  # biases last, so that all filters are one stretch
         pitches = [_pitch(p) if p is stem.weight else p[0].numel() for p in parameters]
         spans = [len(p) * pitch for p, pitch in zip(parameters, pitches, strict=True)]
         sizes = [math.ceil(span / ALIGNMENT) * ALIGNMENT for span in spans]
-        self.weights = torch.zeros(sum(sizes), device=self.device)
-        self.velocities = torch.zeros_like(self.weights)
+        self.total = sum(m.num_features for m in network.modules() if isinstance(m, nn.BatchNorm2d))
+        # Weights, and behind them those of batch norms: an update that needs every tensor's length sees one array.
+        self.masters = torch.zeros(sum(sizes) + 2 * self.total, device=self.device)
+        self.movements = torch.zeros_like(self.masters)
+        self.weights, self.velocities = (array[: sum(sizes)] for array in (self.masters, self.movements))
+        self.filters = sum(size for p, size in zip(parameters, sizes, strict=True) if p.ndim > 1)
+        self.tensors: list[tuple[int, int]] = []  # where each starts in that array, and its size
         self.working = self.weights if self.dtype == torch.float32 else torch.zeros_like(self.weights, dtype=self.dtype)
         self.grads = torch.zeros_like(self.working)
         self.views: dict[nn.Parameter, tuple[torch.Tensor, torch.Tensor]] = {}  # working copy, and flat gradient
@@ -115,15 +121,17 @@ class Arrays:
             self.views[parameter] = (
                 self.working[stretch].view(-1, pitch) if parameter is stem.weight else working, self.grads[stretch]
             )  # fmt: skip
+            self.tensors.append((start, span))
             start += size
         self.working.copy_(self.weights)
 
     def _gather_norms(self, network: nn.Module) -> None:
         inside = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
-        self.total = sum(m.num_features for m in inside)
-        self.norm_parameters, self.norm_velocities, self.running = (
-            torch.zeros(2, self.total, device=self.device) for _ in range(3)
+        behind = len(self.weights)
+        self.norm_parameters, self.norm_velocities = (
+            array[behind:].view(2, self.total) for array in (self.masters, self.movements)
         )
+        self.norm_grads, self.running = (torch.zeros(2, self.total, device=self.device) for _ in range(2))
         self.means, self.variances, self.inverses, self.weight_grads, self.bias_grads = (
             torch.zeros(self.workers, self.total, device=self.device) for _ in range(5)
         )
@@ -138,6 +146,7 @@ class Arrays:
                     view.copy_(getattr(module, name).detach())
                     getattr(module, name).data = view
             self.norms[module] = Norm(start, module.num_features, module.eps)
+            self.tensors += [(behind + row * self.total + start, module.num_features) for row in range(2)]
             start += module.num_features
 
     def state(self) -> list[torch.Tensor]:

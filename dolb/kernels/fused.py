@@ -1,8 +1,9 @@
 """The fused step: a residual network whose forward pass, backward pass and update are few launches of large kernels.
 
-Convolutions and the last layer stay cuDNN's and cuBLAS's; everything between them is in ``norm`` and ``step``. The
-backward pass is written out (``flow``), so that a gradient is summed, masked and stored by the kernel that needs it.
-All weights lie in one array, their velocities and working copies in others, so that an update is one pass.
+Convolutions and the last layer stay cuDNN's and cuBLAS's; everything between them is in ``norm``, ``step`` and
+``update``. The backward pass is written out (``flow``), so that a gradient is summed, masked and stored by the kernel
+that needs it. All weights lie in one array, their velocities and working copies in others, so that an update is one
+pass.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from torch import nn
 from dolb.augment import DeviceImages, Place
 from dolb.kernels import step as steps
 from dolb.kernels.flow import Arrays, Block, Conv, Flow, Layer, Stem, blocks_of
+from dolb.kernels.rules import Rule, Update
 from dolb.models import SmallResNet
-
-FOLLOW = 0.1  # how far batch norm's running estimates move towards a batch's: torch's own default
 
 
 def supports(network: nn.Module) -> bool:
@@ -29,19 +29,10 @@ def supports(network: nn.Module) -> bool:
 class FusedNetwork(Arrays):
     """A residual network on a device, with its gradients and its optimizer."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        workers: int,
-        dtype: torch.dtype,
-        momentum: float,
-        weight_decay: float,
-        smoothing: float,
-    ):
+    def __init__(self, network: nn.Module, workers: int, dtype: torch.dtype, rule: Rule, smoothing: float):
         if not supports(network):
             raise ValueError(f"{type(network).__name__} cannot be fused; accepted: ResNet, SmallResNet")
-        self.network = network
-        self.momentum, self.weight_decay, self.smoothing = momentum, weight_decay, smoothing
+        self.network, self.smoothing = network, smoothing
         parts: Any = network  # torch types a module's attributes as tensors or modules
         if isinstance(network, SmallResNet):
             stem, self.pooled, stages = parts.stem[:2], False, [parts.blocks]
@@ -49,6 +40,7 @@ class FusedNetwork(Arrays):
             stem, self.pooled = (parts.conv1, parts.bn1), True
             stages = [parts.layer1, parts.layer2, parts.layer3, parts.layer4]
         super().__init__(network, stem[0], workers, dtype)
+        self.update = Update(self, rule)
         self.stem = Stem(
             *self.views[stem[0].weight], stem[0].kernel_size[0], stem[0].stride[0], stem[0].padding[0]
         ), self.norms[stem[1]]  # fmt: skip
@@ -75,20 +67,12 @@ class FusedNetwork(Arrays):
             ROWS=32, CLASSES=max(2, 1 << (classes - 1).bit_length()),
         )  # fmt: skip
         flow.undone(slopes)
-        self._update(min(self.workers, size), place)
+        self.update(self, min(self.workers, size), place)
         steps.advance[(1,)](losses, place.loss_sum, place.cursor, place.updates, size, BLOCK=1024)
 
-    def _update(self, shares: int, place: Place) -> None:
-        size = self.weights.numel()
-        steps.update_weights[(blocks_of(size, 1024),)](
-            self.grads, self.weights, self.velocities, self.working, place.rates, place.updates, size,
-            self.momentum, self.weight_decay, BLOCK=1024,
-        )  # fmt: skip
-        steps.update_norms[(blocks_of(self.total, 128),)](
-            self.norm_parameters, self.norm_velocities, self.weight_grads, self.bias_grads, self.running, self.means,
-            self.variances, place.rates, place.updates, self.total, shares, self.momentum, self.weight_decay, FOLLOW,
-            BLOCK=128,
-        )  # fmt: skip
+    def state(self) -> list[torch.Tensor]:
+        """Return the tensors that training changes."""
+        return [*super().state(), *self.update.state()]
 
     def evaluate(self, images: DeviceImages, start: int, stop: int) -> torch.Tensor:
         """Return the scores of images start..stop, as they are, by the running estimates."""

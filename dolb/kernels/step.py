@@ -1,4 +1,4 @@
-"""Triton kernels for the rest of a fused training step: making the batch, the stem's pooling, the loss, the update.
+"""Triton kernels for the rest of a fused training step: making the batch, the stem's pooling, the loss.
 
 The stem's max pool reads what the first convolution wrote and never writes the normalized image, which would be the
 largest tensor of the network. Shares, layout and determinism are as in ``norm``.
@@ -211,7 +211,7 @@ def pool_grad_apply(
     )  # fmt: skip
 
 
-# -- the loss and the update ------------------------------------------------------------------------------------------
+# -- the loss ----------------------------------------------------------------------------------------------------------
 
 
 @triton.jit(do_not_specialize=["size", "classes"])
@@ -246,62 +246,3 @@ def advance(losses, loss_sum, cursor, updates, size, BLOCK: tl.constexpr):
     tl.store(loss_sum, tl.load(loss_sum) + tl.sum(total, axis=0))
     tl.store(cursor, tl.load(cursor) + size)
     tl.store(updates, tl.load(updates) + 1)
-
-
-@triton.jit
-def _updated(value, slope, velocity, rate, momentum, decay):
-    velocity = momentum * velocity + (slope + decay * value)
-    return value - rate * velocity, velocity
-
-
-@triton.jit
-def update_weights(grads, weights, velocities, working, rates, updates, size, momentum, decay, BLOCK: tl.constexpr):
-    """SGD on all weights at once, and their copies in the type that the network computes with."""
-    where = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = where < size
-    rate = tl.load(rates + tl.load(updates))
-    slope = tl.load(grads + where, mask=inside, other=0.0).to(tl.float32)
-    value = tl.load(weights + where, mask=inside, other=0.0)
-    velocity = tl.load(velocities + where, mask=inside, other=0.0)
-    value, velocity = _updated(value, slope, velocity, rate, momentum, decay)
-    tl.store(weights + where, value, mask=inside)
-    tl.store(velocities + where, velocity, mask=inside)
-    tl.store(working + where, value.to(working.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["shares"])
-def update_norms(
-    parameters, velocities, weight_grads, bias_grads, running, means, variances, rates, updates, total, shares,
-    momentum, decay, follow, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """SGD on every batch norm's weight and bias, summed over shares, and one move of the running estimates."""
-    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    known = columns < total
-    rate = tl.load(rates + tl.load(updates))
-    weight_slope = tl.zeros([BLOCK], tl.float32)
-    bias_slope = tl.zeros([BLOCK], tl.float32)
-    mean = tl.zeros([BLOCK], tl.float32)
-    variance = tl.zeros([BLOCK], tl.float32)
-    for share in range(shares):
-        place = share * total + columns
-        weight_slope += tl.load(weight_grads + place, mask=known)
-        bias_slope += tl.load(bias_grads + place, mask=known)
-        mean += tl.load(means + place, mask=known)
-        variance += tl.load(variances + place, mask=known)
-    weight, velocity = _updated(
-        tl.load(parameters + columns, mask=known), weight_slope, tl.load(velocities + columns, mask=known),
-        rate, momentum, decay,
-    )  # fmt: skip
-    tl.store(parameters + columns, weight, mask=known)
-    tl.store(velocities + columns, velocity, mask=known)
-    second = total + columns
-    bias, velocity = _updated(
-        tl.load(parameters + second, mask=known), bias_slope, tl.load(velocities + second, mask=known),
-        rate, momentum, decay,
-    )  # fmt: skip
-    tl.store(parameters + second, bias, mask=known)
-    tl.store(velocities + second, velocity, mask=known)
-    old = tl.load(running + columns, mask=known)
-    tl.store(running + columns, old + follow * (mean / shares - old), mask=known)
-    old = tl.load(running + second, mask=known)
-    tl.store(running + second, old + follow * (variance / shares - old), mask=known)

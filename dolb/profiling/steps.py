@@ -20,6 +20,7 @@ Step = Callable[[], float]  # does one step and returns its loss
 ON_CPU, STOCK = "training step on a CPU", "stock torch"
 ON_GPU, EAGER, COMPILED, LOADER = "training step on a GPU", "plain eager loop", "torch.compile", "DataLoader"
 ENGINE = "dolb, "  # with how many runs share the GPU
+BY_OPTIMIZER = "training step on a GPU by optimizer"  # whose programs are the engine's, one run, named by the optimizer
 
 # Losses of the first steps may differ by this much, relatively. The second and third follow from gradients and updates,
 # so a program that leaves something out is refused. Later losses are not compared: rounding in another order, as two

@@ -333,12 +333,12 @@ class Run:
 def _program(step: str, network: torch.nn.Module, config: RunConfig) -> EagerNetwork | FusedNetwork:
     if step != "fused":
         return EagerNetwork(network, config)
-    if (config.optimizer, config.weight_decay_on) != ("sgd", "all"):
-        raise ValueError(f"the fused step has no optimizer {config.optimizer!r} on {config.weight_decay_on}; use graph")
     from dolb.kernels.fused import FusedNetwork  # needs Triton, which a machine without a GPU may lack
+    from dolb.kernels.rules import Rule
 
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    return FusedNetwork(network, config.bn_workers, dtype, config.momentum, config.weight_decay, config.label_smoothing)
+    rule = Rule(**{name: getattr(config, name) for name in Rule._fields})
+    return FusedNetwork(network, config.bn_workers, dtype, rule, config.label_smoothing)
 
 
 class PausedRuns:

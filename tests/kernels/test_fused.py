@@ -14,8 +14,10 @@ from torch.nn import functional as F
 from dolb import models
 from dolb.augment import DeviceImages, Place, draw_epoch
 from dolb.kernels import flow as passes
+from dolb.kernels import rules
 from dolb.kernels.flow import Flow, Grid
 from dolb.kernels.fused import FusedNetwork
+from dolb.kernels.rules import Rule
 from dolb.training.config import RunConfig
 from dolb.training.step import EagerNetwork
 
@@ -31,12 +33,13 @@ def small(workers: int) -> FusedNetwork:
     with torch.no_grad():
         network.stem[1].weight.uniform_(0.5, 1.5)
         network.stem[1].bias.normal_()
-    return FusedNetwork(network, workers, torch.float32, 0.9, 0.0, 0.0)
+    return FusedNetwork(network, workers, torch.float32, Rule(), 0.0)
 
 
 def random(*shape: int, seed: int = 1) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator).to(DEVICE).contiguous(memory_format=torch.channels_last)
+    made = torch.randn(shape, generator=generator).to(DEVICE)
+    return made.contiguous(memory_format=torch.channels_last) if made.ndim == 4 else made
 
 
 def plain_norm(x, network, workers):
@@ -103,14 +106,13 @@ def test_a_nan_passes_normalization_and_pooling():
     assert flow.pooled(x, network.stem[1])[:, 3].isnan().all()
 
 
-def programs(arch: str, workers: int, channels: int = 1) -> tuple[EagerNetwork, FusedNetwork]:
-    config = RunConfig(
-        data="digits", arch=arch, batch_size=12, lr=0.05, epochs=1, bn_workers=workers, weight_decay=5e-4,
-        momentum=0.9, label_smoothing=0.1,
-    )  # fmt: skip
+def programs(arch: str, workers: int, channels: int = 1, **changes) -> tuple[EagerNetwork, FusedNetwork]:
+    values = {"data": "digits", "arch": arch, "batch_size": 12, "lr": 0.05, "epochs": 1, "bn_workers": workers}
+    config = RunConfig(**values | {"weight_decay": 5e-4, "label_smoothing": 0.1} | changes)
     plain, fast = (models.initialize(arch, 10, channels, workers, 0).to(DEVICE).train() for _ in range(2))
     fast = fast.to(memory_format=torch.channels_last)
-    return EagerNetwork(plain, config), FusedNetwork(fast, workers, torch.float32, 0.9, 5e-4, 0.1)
+    rule = Rule(**{name: getattr(config, name) for name in Rule._fields})
+    return EagerNetwork(plain, config), FusedNetwork(fast, workers, torch.float32, rule, 0.1)
 
 
 def visits(images: np.ndarray, rates: list[float]) -> tuple[DeviceImages, Place]:
@@ -144,6 +146,76 @@ def test_steps_make_the_same_updates_as_torchs_modules_and_optimizer(workers):
             torch.testing.assert_close(fast[name], plain[name], **TIGHT, msg=name)
 
 
+RULES = [
+    {"optimizer": "sgd", "weight_decay_on": "filters"},
+    {"optimizer": "nesterov"},
+    {"optimizer": "lars", "trust": 0.02},
+    {"optimizer": "lars", "weight_decay": 0.0, "weight_decay_on": "filters"},
+    {"optimizer": "lamb"},
+    {"optimizer": "lamb", "max_gradient_norm": 0.05, "weight_decay_on": "filters"},
+    {"optimizer": "lamb", "max_gradient_norm": 0.0, "momentum": 0.0},
+]
+
+
+@pytest.mark.parametrize("changes", RULES, ids=str)
+def test_every_optimizer_moves_weights_as_the_plain_one_does(monkeypatch, changes):
+    """On the same gradients, over three updates at rates that rise; tensors of several chunks and of part of one."""
+    monkeypatch.setattr(rules, "CHUNK", 1024)
+    changes = {"weight_decay": 0.05} | changes
+    plain, fast = programs("smallnet-4", 2, **changes)
+    biases = [p for p in plain.network.parameters() if p.ndim == 1]
+    with torch.no_grad():
+        for one, other in zip(plain.network.parameters(), fast.network.parameters(), strict=True):
+            if one.ndim == 1 and one is not biases[1]:  # a bias of batch norm stays zero, and its ratio 1
+                one.add_(random(*one.shape, seed=one.numel()))
+                other.copy_(one)
+    fast.working.copy_(fast.weights)
+    rates = torch.tensor([0.01, 0.03, 0.05, 0.0], device=DEVICE) * (20 if "lars" in str(changes) else 1)
+    place = Place.start(1, rates)
+    for number in range(3):
+        given = [0.3 * random(*p.shape, seed=100 * number + k) for k, p in enumerate(plain.network.parameters())]
+        for p, slope in zip(plain.network.parameters(), given, strict=True):
+            p.grad = slope.contiguous()  # as autograd lays it out: the fused SGD of torch counts on it
+        plain.rate.copy_(rates[number])
+        plain.optimizer.step()
+        put(fast, dict(zip(fast.network.parameters(), given, strict=True)))
+        fast.update(fast, 2, place)
+        place.updates.add_(1)
+    moved = plain.network.state_dict()
+    for name, weight in fast.network.named_parameters():
+        torch.testing.assert_close(weight.detach(), moved[name], rtol=2e-5, atol=2e-6, msg=name)
+    torch.testing.assert_close(fast.working, fast.weights)
+
+
+def put(fast: FusedNetwork, slopes: dict[nn.Parameter, torch.Tensor]) -> None:
+    """Put gradients where the backward pass would: of batch norms in two shares, of the stem in rows of its pitch."""
+    fast.grads.zero_()
+    for parameter, (working, grad) in fast.views.items():
+        slope = slopes[parameter]
+        rows = slope.permute(0, 2, 3, 1).reshape(len(slope), -1) if slope.ndim == 4 else slope.view(len(slope), -1)
+        grad.view(len(working), -1)[:, : rows.shape[1]] = rows
+    for module, norm in fast.norms.items():
+        columns = slice(norm.offset, norm.offset + norm.width)
+        for sums, parameter in ((fast.weight_grads, module.weight), (fast.bias_grads, module.bias)):
+            sums[0, columns], sums[1, columns] = 0.25 * slopes[parameter], 0.75 * slopes[parameter]
+
+
+@pytest.mark.parametrize("changes", [{"optimizer": "lars"}, {"optimizer": "lamb"}], ids=str)
+def test_steps_with_lars_and_lamb_are_those_of_torchs_modules(changes):
+    """Two batches, the second by the first update: where gradients are scaled to a length, more amplify rounding."""
+    images = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 1)).astype("uint8")
+    ends = []
+    for program in programs("smallnet-4", 4, **changes):
+        on_device, place = visits(images, [1.0 if changes["optimizer"] == "lars" else 0.01] * 3)
+        for _ in range(2):
+            program.step(12, on_device, place)
+        ends.append((place.loss_sum, program.network.state_dict()))
+    (plain_loss, plain), (fast_loss, fast) = ends
+    torch.testing.assert_close(fast_loss, plain_loss, rtol=1e-4, atol=0)
+    for name in (name for name in plain if name.endswith(("running_mean", "running_var", "fc.weight"))):
+        torch.testing.assert_close(fast[name], plain[name], rtol=2e-3, atol=2e-4, msg=name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["resnet50"])
 def test_a_deep_network_scores_images_as_torchs_module_does(arch):
@@ -156,4 +228,4 @@ def test_a_deep_network_scores_images_as_torchs_module_does(arch):
 
 def test_a_network_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="Sequential cannot be fused; accepted: ResNet, SmallResNet"):
-        FusedNetwork(nn.Sequential(nn.Linear(2, 2)), 1, torch.float32, 0.9, 0.0, 0.0)
+        FusedNetwork(nn.Sequential(nn.Linear(2, 2)), 1, torch.float32, Rule(), 0.0)

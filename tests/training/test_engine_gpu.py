@@ -63,6 +63,34 @@ def test_fused_steps_give_the_losses_of_eager_steps(images, bn_workers, monkeypa
     np.testing.assert_allclose(fused["train_loss"], eager["train_loss"], rtol=FUSED_TOLERANCE)
 
 
+OPTIMIZERS = [
+    {"optimizer": "nesterov", "weight_decay": 5e-4, "weight_decay_on": "filters"},
+    {"optimizer": "lars", "lr": 2.0, "weight_decay": 5e-4},
+    {"optimizer": "lamb", "lr": 2e-3, "weight_decay": 1e-2, "weight_decay_on": "filters"},
+]
+
+
+@pytest.mark.parametrize("changes", OPTIMIZERS, ids=lambda one: one["optimizer"])
+def test_every_optimizer_has_the_losses_of_eager_steps_captured_and_fused(images, changes, monkeypatch):
+    """Fused over two steps, as with SGD; captured steps are the same kernels, over three epochs."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    same = config(epochs=2, batch_size=1000, bn_workers=8, **changes)  # an update an epoch, so the second follows it
+    fused, eager = (engine.train(same, images, "cuda", step=step) for step in ("fused", "eager"))
+    np.testing.assert_allclose(fused["train_loss"], eager["train_loss"], rtol=FUSED_TOLERANCE)
+    assert abs(eager["train_loss"].values[0, 1] / eager["train_loss"].values[0, 0] - 1) > 10 * FUSED_TOLERANCE
+    captured, eager = (engine.train(config(**changes), images, "cuda", step=step) for step in ("graph", "eager"))
+    np.testing.assert_allclose(captured["train_loss"], eager["train_loss"], rtol=FP32_TOLERANCE)
+
+
+def test_runs_with_every_optimizer_share_the_device_and_equal_the_same_runs_alone(images):
+    configs = [config(precision="bf16", **changes) for changes in [*OPTIMIZERS, {}]]
+    packed = dict(engine.train_many(configs, images, torch.device("cuda"), at_once=4))
+    for run in configs:
+        alone = engine.train(run, images, "cuda")
+        np.testing.assert_array_equal(packed[run]["train_loss"], alone["train_loss"], err_msg=run.optimizer)
+        assert alone["train_loss"].values[0, -1] < alone["train_loss"].values[0, 0]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_packed_runs_equal_the_same_runs_alone(images, precision):
     configs = [config(lr=lr, batch_size=size, precision=precision) for lr in (0.01, 0.02) for size in (96, 128)]
@@ -92,7 +120,7 @@ def asked(times: int) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("step", ["fused", "graph", "eager"])
 def test_stopped_runs_go_on_to_the_same_bits(images, tmp_path, step):
-    configs = [config(batch_size=8), config(batch_size=96, bn_workers=4, precision="bf16")]
+    configs = [config(batch_size=8), config(batch_size=96, bn_workers=4, precision="bf16", optimizer="lamb", lr=2e-3)]
     whole = dict(engine.train_many(configs, images, torch.device("cuda"), step=step))
     ended: dict[str, xr.Dataset] = {}
     stopped = 0
