@@ -121,7 +121,7 @@ class Arrays:
             self.views[parameter] = (
                 self.working[stretch].view(-1, pitch) if parameter is stem.weight else working, self.grads[stretch]
             )  # fmt: skip
-            self.tensors.append((start, span))
+            self.tensors.append((start, size))  # what is behind its span stays zero, and adds to no length
             start += size
         self.working.copy_(self.weights)
 

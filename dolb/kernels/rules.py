@@ -39,7 +39,9 @@ class Update:
         self.norm_decay = rule.weight_decay if every else 0.0
         self.layerwise = rule.optimizer in ("lars", "lamb")
         if self.layerwise:
-            self.chunks = _chunks(arrays.tensors, arrays.masters.numel() if every else arrays.filters).to(arrays.device)
+            chunks = _chunks(arrays.tensors, arrays.masters.numel() if every else arrays.filters)
+            self.aligned = 1 if (chunks[:2] % 16).any() else 16  # numbers, as all networks here have it
+            self.chunks = chunks.to(arrays.device)
             self.sums = torch.zeros(3, self.chunks.shape[1], device=arrays.device)  # of weights, gradients and steps
         self.seconds = torch.zeros_like(arrays.masters) if rule.optimizer == "lamb" else None
 
@@ -67,7 +69,7 @@ class Update:
 
     def _layerwise(self, n: Arrays, place: Place) -> None:
         rule, count = self.rule, self.chunks.shape[1]
-        edge, same = n.weights.numel(), {"CHUNK": CHUNK, "num_warps": 8}
+        edge, same = n.weights.numel(), {"CHUNK": CHUNK, "ALIGNED": self.aligned, "num_warps": 8}
         updates.length_sums[(count,)](n.grads, n.norm_grads, n.masters, self.chunks, self.sums, count, edge, **same)
         if self.seconds is None:
             updates.lars_update[(count,)](

@@ -94,11 +94,14 @@ def update_norms(
 
 
 @triton.jit
-def _chunk(chunks, count, CHUNK: tl.constexpr):
-    """Return where a chunk's numbers are, which of the lanes have one, and whether its tensor is adapted."""
+def _chunk(chunks, count, CHUNK: tl.constexpr, ALIGNED: tl.constexpr):
+    """Return where a chunk's numbers are, which of the lanes have one, and whether its tensor is adapted.
+
+    Chunks begin and end at multiples of ``ALIGNED``, by which the compiler knows how wide loads may be.
+    """
     row = chunks + tl.program_id(0)
-    where = tl.load(row) + tl.arange(0, CHUNK)
-    return where, where < tl.load(row + count), tl.load(row + 4 * count) != 0
+    where = tl.multiple_of(tl.load(row), ALIGNED) + tl.arange(0, CHUNK)
+    return where, where < tl.multiple_of(tl.load(row + count), ALIGNED), tl.load(row + 4 * count) != 0
 
 
 @triton.jit
@@ -121,9 +124,9 @@ def _length(sums, chunks, count):
 
 
 @triton.jit
-def length_sums(grads, norm_grads, weights, chunks, sums, count, edge, CHUNK: tl.constexpr):
+def length_sums(grads, norm_grads, weights, chunks, sums, count, edge, CHUNK: tl.constexpr, ALIGNED: tl.constexpr):
     """Sums of squares over each chunk, of weights and of gradients."""
-    where, inside, _ = _chunk(chunks, count, CHUNK)
+    where, inside, _ = _chunk(chunks, count, CHUNK, ALIGNED)
     value = tl.load(weights + where, mask=inside, other=0.0)
     slope = _slopes(grads, norm_grads, where, inside, edge)
     tl.store(sums + tl.program_id(0), tl.sum(value * value, axis=0))
@@ -133,10 +136,10 @@ def length_sums(grads, norm_grads, weights, chunks, sums, count, edge, CHUNK: tl
 @triton.jit
 def lars_update(
     grads, norm_grads, weights, velocities, working, chunks, sums, rates, updates, count, edge, momentum, decay, trust,
-    eps, CHUNK: tl.constexpr,
+    eps, CHUNK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """LARS on all weights and batch norms at once, and the working copies of weights."""
-    where, inside, adapted = _chunk(chunks, count, CHUNK)
+    where, inside, adapted = _chunk(chunks, count, CHUNK, ALIGNED)
     length, steep = _length(sums, chunks, count), _length(sums + count, chunks, count)
     rate = tl.load(rates + tl.load(updates))
     decay = tl.where(adapted, decay, 0.0)
@@ -163,10 +166,10 @@ def _lamb_step(value, first, second, updates, log_beta, log_second, decay, eps):
 @triton.jit
 def lamb_moments(
     grads, norm_grads, weights, firsts, seconds, chunks, sums, squares, updates, count, edge, beta, second_beta, gain,
-    second_gain, longest, log_beta, log_second, decay, eps, CHUNK: tl.constexpr,
+    second_gain, longest, log_beta, log_second, decay, eps, CHUNK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """LAMB's moments, of gradients that together are not longer than ``longest``, and each chunk's sum of its steps."""
-    where, inside, adapted = _chunk(chunks, count, CHUNK)
+    where, inside, adapted = _chunk(chunks, count, CHUNK, ALIGNED)
     over = tl.maximum(tl.sqrt(tl.load(squares)) / longest, 1.0)
     slope = _slopes(grads, norm_grads, where, inside, edge) / over
     value = tl.load(weights + where, mask=inside, other=0.0)
@@ -182,10 +185,10 @@ def lamb_moments(
 @triton.jit
 def lamb_update(
     weights, firsts, seconds, working, chunks, sums, rates, updates, count, edge, log_beta, log_second, decay, eps,
-    CHUNK: tl.constexpr,
+    CHUNK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """LAMB on all weights and batch norms at once, by the moments of this update, and the working copies of weights."""
-    where, inside, adapted = _chunk(chunks, count, CHUNK)
+    where, inside, adapted = _chunk(chunks, count, CHUNK, ALIGNED)
     length, stride = _length(sums, chunks, count), _length(sums + 2 * count, chunks, count)
     rate = tl.load(rates + tl.load(updates))
     ratio = tl.where(adapted & (length > 0) & (stride > 0), length / stride, 1.0)
