@@ -1,4 +1,4 @@
-"""Update rules: LARS and LAMB are those of their papers and of timm, and every option takes effect."""
+"""Update rules: LARS and LAMB are by their formulas and agree with timm's, and every option takes effect."""
 
 from __future__ import annotations
 
@@ -57,8 +57,12 @@ def ours(config: RunConfig):
     return optimizer_of
 
 
-def published(config: RunConfig):
-    """Algorithm 1 of You et al. (2017) and algorithm 2 of You et al. (2020), one tensor after the other, in NumPy."""
+def by_formula(config: RunConfig):
+    """LARS and LAMB one tensor after the other, in NumPy.
+
+    From algorithm 1 of You et al. (2017), but with the rate outside the velocity and a small number under the ratio,
+    and algorithm 2 of You et al. (2020), but after long gradients are shortened: both as timm has it.
+    """
 
     def optimizer_of(parameters):
         weights = [p.detach().numpy() for p in parameters]
@@ -118,9 +122,9 @@ def timms(config: RunConfig):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_lars_and_lamb_are_those_of_their_papers(options):
+def test_lars_and_lamb_are_by_their_formulas(options):
     config = RunConfig(**options)
-    expected = trained(torch.float64, RATES[config.optimizer], published(config))
+    expected = trained(torch.float64, RATES[config.optimizer], by_formula(config))
     for have, want in zip(trained(torch.float64, RATES[config.optimizer], ours(config)), expected, strict=True):
         torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-12)
 
