@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, accuracy_tooltip, by_depth, picked, titled
+from dolb.figures.style import (
+    ABOVE,
+    COLOURS,
+    PERCENT,
+    REPORTED,
+    Panel,
+    accuracy_tooltip,
+    by_depth,
+    picked,
+    titled,
+)
 
 
 def accuracy_by_warmup(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel:
@@ -68,6 +78,36 @@ def accuracy_by_epoch(curves: pd.DataFrame, title: str = "") -> Panel:
     return alt.layer(lines.add_params(picks, zoom, *choices)).properties(
         width="container", height=300, title=titled(title)
     )
+
+
+def first_updates(updates: pd.DataFrame, title: str = "") -> Panel:
+    """Draw the loss, or the length of the gradient, of a run's first updates: a line per run, a colour per warmup.
+
+    ``updates`` has warmup_epochs, seed, update, loss, gradient_norm, update_rate. Which of the two is chosen below.
+    """
+    named = {"loss": "training loss", "gradient_norm": "length of the gradient"}
+    lengths = sorted(set(updates["warmup_epochs"]))
+    picks = alt.selection_point(fields=["warmup_epochs"], bind="legend")
+    bind = alt.binding_radio(options=list(named), labels=list(named.values()), name="show ")
+    shown = alt.param(name="shown", value="loss", bind=bind)
+    lines = alt.Chart(updates).transform_fold(list(named), ["what", "value"]).transform_filter("datum.what == shown")
+    lines = lines.mark_line(strokeWidth=1.5).encode(
+        x=alt.X("update:Q", title="update").scale(domain=[1, int(updates["update"].max())], nice=False),
+        y=alt.Y("value:Q", title="training loss, or length of the gradient").scale(type="log").axis(format="~g"),
+        color=alt.Color("warmup_epochs:O", title="epochs of warmup (click)", legend=ABOVE).scale(
+            domain=lengths, range=[COLOURS[4], *COLOURS[:4]][: len(lengths)]
+        ),
+        detail="seed:N",
+        opacity=picked(picks),
+        tooltip=[
+            alt.Tooltip("warmup_epochs:Q", title="epochs of warmup"),
+            alt.Tooltip("seed:Q"),
+            alt.Tooltip("update:Q"),
+            alt.Tooltip("value:Q", format=".3g"),
+            alt.Tooltip("update_rate:Q", title="learning rate", format=".3g"),
+        ],
+    )
+    return alt.layer(lines.add_params(picks, shown)).properties(width="container", height=300, title=titled(title))
 
 
 def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: str = "") -> Panel:

@@ -32,12 +32,6 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return intervals.bootstrapped(runs(ds), CELL)[0]
 
 
-def at_equal_batches(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the accuracies of runs at the study's own batch sizes; there may be none."""
-    frame = final_accuracy(ds)
-    return intervals.bootstrapped(frame[frame["batch_size"].isin(OWN_BATCHES)], CELL)[0]
-
-
 def by_epoch(ds: xr.Dataset) -> pd.DataFrame:
     """Return mean test accuracy and training loss after every epoch, for every cell."""
     names = ["test_accuracy", "train_loss", *CELL]
@@ -45,6 +39,13 @@ def by_epoch(ds: xr.Dataset) -> pd.DataFrame:
     frame = frame.reset_index()
     frame = frame[~frame["batch_size"].isin(OWN_BATCHES)]
     return frame.groupby([*CELL, "epoch"], as_index=False)[["test_accuracy", "train_loss"]].mean()
+
+
+def by_update(ds: xr.Dataset) -> pd.DataFrame:
+    """Return loss, gradient norm and rate of every recorded update, by warmup and seed."""
+    frame = ds[["update_loss", "update_gradient_norm", "update_rate", "warmup_epochs", "seed"]].to_dataframe()
+    frame = frame.reset_index().rename(columns={"update_loss": "loss", "update_gradient_norm": "gradient_norm"})
+    return frame[["warmup_epochs", "seed", "update", "loss", "gradient_norm", "update_rate"]]
 
 
 def by_seed(frame: pd.DataFrame, lengths: Sequence[float]) -> pd.DataFrame | None:
@@ -62,19 +63,6 @@ def picked(table: pd.DataFrame, pick: str) -> pd.Series:
     lengths = others.idxmax(axis=1) if pick == "best" else others.idxmin(axis=1)
     columns = table.columns.get_indexer(pd.Index(lengths))
     return pd.Series(table.to_numpy()[np.arange(len(table)), columns], index=table.index)
-
-
-def best_warmups(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the best warmup of every network, base rate and batch size, with its interval over seeds."""
-    rows = []
-    for values, group in frame.groupby(CELL[:-1], sort=True):
-        table = _complete(group)
-        if table is not None:
-            draws = np.array([_peak(table.iloc[chosen]) for chosen in _draws(len(table))])
-            low, high = intervals.quantiles(draws)
-            best = {"best": _peak(table), "low": low, "high": high, "n": len(table)}
-            rows.append(dict(zip(CELL[:-1], values, strict=True)) | best)
-    return pd.DataFrame(rows, columns=[*CELL[:-1], "best", "low", "high", "n"])
 
 
 def exponent(frame: pd.DataFrame) -> Estimate | None:
@@ -128,20 +116,3 @@ def accuracies(table: pd.DataFrame) -> pd.DataFrame:
             "seeds": table["n"],
         }
     ).reset_index(drop=True)
-
-
-def lengths(table: pd.DataFrame) -> pd.DataFrame:
-    """Return `best_warmups` as a table for readers, beside what linear-epoch warmup has from the smallest batch."""
-    first = table.groupby(["arch", "lr"])[["batch_size", "best"]].transform("first")
-    linear = first["best"] * table["batch_size"] / first["batch_size"]
-    bounds = table[["best", "low", "high"]].to_numpy()
-    return pd.DataFrame(
-        {
-            "network": table["arch"],
-            "base rate": table["lr"].map("{:g}".format),
-            "batch size": table["batch_size"].map("{:,}".format),
-            "best warmup (epochs)": [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in bounds],
-            "in proportion to the batch": linear.map("{:.1f}".format),
-            "seeds": table["n"],
-        }
-    )
