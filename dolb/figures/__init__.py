@@ -1,6 +1,7 @@
 """Figures: a table in, an altair chart out; no computing, no reading.
 
-Each experiment's figures are a module here; what they share is in ``style``. All are called by ``dolb.figures.NAME``.
+Each experiment's figures are a module here; what they share is in ``style``. Those on batch size, filtering, landscapes
+and learning rates are called by ``dolb.figures.NAME``, the others by their module.
 """
 
 from dolb.figures.batch_size import (
