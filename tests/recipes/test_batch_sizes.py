@@ -45,7 +45,7 @@ def test_eight_workers_share_the_batch_from_256_on():
 
 def test_the_grid_has_every_published_run_and_each_keeps_its_key():
     ds = results.published("batch-size")
-    names = [field.name for field in fields(RunConfig)]
+    names = [field.name for field in fields(RunConfig) if field.name in ds]  # others are newer, and at their defaults
     found = {str(one.key.item()): one for one in (ds.isel(run=run) for run in range(ds.sizes["run"]))}
     assert all(RunConfig(**{name: one[name].item() for name in names}).key == key for key, one in found.items())
     assert set(found) <= {run.key for run in paper()}
