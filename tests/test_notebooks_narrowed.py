@@ -36,3 +36,9 @@ def test_the_page_on_large_batches_compares_two_sets_without_full_data(narrowed)
     said = narrowed("05-filtered-large-batch", sets=["network", "random"], batch_sizes=[6272, 8192])
     assert '"set": "random"' in said
     assert '"set": "full"' not in said
+
+
+def test_the_page_on_warmup_draws_one_batch_size_with_two_lengths(narrowed):
+    said = narrowed("07-warmup", batch_sizes=[300], warmups=[0, 5])
+    assert '"batch_size": 300' in said
+    assert '"batch_size": 600' not in said

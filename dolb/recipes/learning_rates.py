@@ -53,7 +53,7 @@ _STUDIES = {
     "demo": _Study(
         data="digits", precision="fp32", archs=("smallnet-4",), batch_sizes=(64, 128, 256), compared=(64, 256),
         share=64, epochs=6, milestones=(3, 5), warmups=(0, 1, 2, 4), reported_warmups=(0, 1, 2, 4), usual_warmup=1,
-        lrs=(0.2, 0.05), base=64, ladder=tuple(0.05 * 4**step for step in range(4)), decisive_seeds=2, seeds=2,
+        lrs=(0.2,), base=64, ladder=tuple(0.05 * 4**step for step in range(4)), decisive_seeds=2, seeds=2,
         ladder_seeds=2, recorded_epochs=3,
     ),
 }  # fmt: skip
