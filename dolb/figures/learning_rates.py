@@ -65,7 +65,7 @@ def accuracy_by_epoch(curves: pd.DataFrame, title: str = "") -> Panel:
         x=alt.X("epoch:Q", title="epoch"),
         y=alt.Y("test_accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False),
         color=alt.Color("warmup_epochs:O", title="epochs of warmup (click)", legend=ABOVE).scale(
-            domain=lengths, range=COLOURS[: len(lengths)]
+            domain=lengths, range=_by_length(lengths)
         ),
         opacity=picked(picks),
         tooltip=[
@@ -95,7 +95,7 @@ def first_updates(updates: pd.DataFrame, title: str = "") -> Panel:
         x=alt.X("update:Q", title="update").scale(domain=[1, int(updates["update"].max())], nice=False),
         y=alt.Y("value:Q", title="training loss, or length of the gradient").scale(type="log").axis(format="~g"),
         color=alt.Color("warmup_epochs:O", title="epochs of warmup (click)", legend=ABOVE).scale(
-            domain=lengths, range=[COLOURS[4], *COLOURS[:4]][: len(lengths)]
+            domain=lengths, range=_by_length(lengths)
         ),
         detail="seed:N",
         opacity=picked(picks),
@@ -162,6 +162,11 @@ def accuracy_by_rule(table: pd.DataFrame, title: str = "") -> Panel:
     )
     zero = alt.Chart(pd.DataFrame({"lost": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="lost:Q")
     return alt.layer(zero, drawn.add_params(choice)).properties(width="container", height=260, title=titled(title))
+
+
+def _by_length(lengths: Sequence[float]) -> list[str]:
+    """Return a colour for each length of warmup; the first, that of none, has the same in every figure."""
+    return [COLOURS[4], *COLOURS[:4], *COLOURS[5:]][: len(lengths)]
 
 
 _NAMES = {"arch": "network ", "lr": "base rate ", "batch_size": "batch size "}

@@ -108,8 +108,6 @@ def accuracies(table: pd.DataFrame) -> pd.DataFrame:
     bounds = table[["accuracy", "low", "high"]].to_numpy()
     return pd.DataFrame(
         {
-            "network": table["arch"],
-            "base rate": table["lr"].map("{:g}".format),
             "batch size": table["batch_size"].map("{:,}".format),
             "epochs of warmup": table["warmup_epochs"].map("{:g}".format),
             "test accuracy": [f"{value:.1%} ({low:.1%} to {high:.1%})" for value, low, high in bounds],
