@@ -64,7 +64,7 @@ def accuracy_by_epoch(curves: pd.DataFrame, title: str = "") -> Panel:
     lines = base.mark_line(strokeWidth=1.8, clip=True).encode(
         x=alt.X("epoch:Q", title="epoch"),
         y=alt.Y("test_accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False),
-        color=alt.Color("warmup_epochs:O", title="epochs of warmup (click)", legend=ABOVE).scale(
+        color=alt.Color("warmup_epochs:O", title="warmup (click)", legend=ABOVE).scale(
             domain=lengths, range=_by_length(lengths)
         ),
         opacity=picked(picks),
@@ -94,7 +94,7 @@ def first_updates(updates: pd.DataFrame, title: str = "") -> Panel:
     lines = lines.mark_line(strokeWidth=1.5).encode(
         x=alt.X("update:Q", title="update").scale(domain=[1, int(updates["update"].max())], nice=False),
         y=alt.Y("value:Q", title="training loss, or length of the gradient").scale(type="log").axis(format="~g"),
-        color=alt.Color("warmup_epochs:O", title="epochs of warmup (click)", legend=ABOVE).scale(
+        color=alt.Color("warmup_epochs:O", title="warmup (click)", legend=ABOVE).scale(
             domain=lengths, range=_by_length(lengths)
         ),
         detail="seed:N",
