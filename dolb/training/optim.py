@@ -7,6 +7,7 @@ the rate of LARS multiplies the velocity and is no part of it, and LAMB shortens
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -59,9 +60,9 @@ class _Layerwise(torch.optim.Optimizer):
     def _shortened(self, slopes: list[Tensors]) -> list[Tensors]:
         return slopes
 
+    @abstractmethod
     def _moves(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> Tensors:
         """Return what is taken from each tensor at a rate of 1."""
-        raise NotImplementedError
 
     def _kept(self, name: str, weights: Tensors) -> Tensors:
         """Return a state of each tensor, zero at first."""
