@@ -14,14 +14,20 @@ CELL = ["arch", "batch_size", "lr"]
 RULES = {"none": 0.0, "square root": 0.5, "linear": 1.0}  # the power of the batch size by which the rate grows
 
 
+def ladder(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a row with its final accuracy for every run of the ladder, whose runs are the shortest."""
+    frame = final_accuracy(ds)
+    return frame[frame["epochs"] == frame["epochs"].min()]
+
+
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy with its interval for every network, batch size and peak rate."""
-    return intervals.bootstrapped(final_accuracy(ds), CELL)[0]
+    return intervals.bootstrapped(ladder(ds), CELL)[0]
 
 
 def best_rates(ds: xr.Dataset) -> pd.DataFrame:
     """Return the best rate of every network and batch size, with its interval by bootstrap, and the accuracy there."""
-    groups, draws = intervals.bootstrapped(final_accuracy(ds), CELL)
+    groups, draws = intervals.bootstrapped(ladder(ds), CELL)
     rows = []
     for values, group in groups.groupby(CELL[:2], sort=True):
         if len(group) < 3:
@@ -39,7 +45,7 @@ def best_rates(ds: xr.Dataset) -> pd.DataFrame:
 
 def exponents(ds: xr.Dataset) -> dict[str, Estimate]:
     """Return for every network the power of the batch size by which its best rate grows."""
-    groups, draws = intervals.bootstrapped(final_accuracy(ds), CELL)
+    groups, draws = intervals.bootstrapped(ladder(ds), CELL)
     found = {}
     for arch, network in groups.groupby("arch", sort=True):
         sizes = {size: own for size, own in network.groupby("batch_size", sort=True) if len(own) > 2}

@@ -33,6 +33,7 @@ class _Study:
     lrs: tuple[float, ...]  # for `base`; the first is the study's
     base: int
     ladder: tuple[float, ...]  # of peak rates
+    ladder_epochs: int  # of its runs, so that it can have many rungs
     decisive_seeds: int
     seeds: int
     ladder_seeds: int
@@ -47,14 +48,14 @@ _STUDIES = {
         data="cifar10", precision="bf16", archs=("resnet50", "resnet18"), batch_sizes=(150, 300, 600, 900, 1200),
         compared=(300, 1200), share=30, epochs=90, milestones=(30, 60), warmups=(0, 1, 2, 5, 10, 20, 30),
         reported_warmups=(0, 5, 10, 20), usual_warmup=5, lrs=(0.0125, 0.00125), base=32,
-        ladder=tuple(0.0125 * 2**step for step in range(-2, 8)), decisive_seeds=10, seeds=5, ladder_seeds=3,
-        recorded_epochs=6, equal_batches=(7680, 30720), equal_workers=240,
+        ladder=tuple(0.0125 * 2**step for step in range(-2, 8)), ladder_epochs=30, decisive_seeds=10, seeds=5,
+        ladder_seeds=3, recorded_epochs=6, equal_batches=(7680, 30720), equal_workers=240,
     ),
     "demo": _Study(
         data="digits", precision="fp32", archs=("smallnet-4",), batch_sizes=(64, 128, 256), compared=(64, 256),
         share=64, epochs=6, milestones=(3, 5), warmups=(0, 1, 2, 4), reported_warmups=(0, 1, 2, 4), usual_warmup=1,
-        lrs=(0.2,), base=64, ladder=tuple(0.05 * 4**step for step in range(4)), decisive_seeds=2, seeds=2,
-        ladder_seeds=2, recorded_epochs=3,
+        lrs=(0.2,), base=64, ladder=tuple(0.05 * 4**step for step in range(4)), ladder_epochs=3,
+        decisive_seeds=2, seeds=2, ladder_seeds=2, recorded_epochs=3,
     ),
 }  # fmt: skip
 WEIGHT_DECAY = 5e-5
@@ -150,22 +151,26 @@ def lr_scaling(
 ) -> list[RunConfig]:
     """Accuracy by batch size and peak rate, with the usual warmup.
 
-    A rule of scaling is a line through this map, so one ladder of rates serves them all. ``part`` is ``ladder``,
-    ``study`` for the study's base rate as it is at its batch sizes, whose linear twin is in ``warmup``, or ``all``.
+    A rule of scaling is a line through this map, so one ladder of rates serves them all. Its runs are shorter than
+    the study's, with warmup and decay after the same parts. ``part`` is ``ladder``, ``study`` for the study's base rate
+    as it is at its batch sizes, whose linear twin is in ``warmup``, or ``all``.
     """
     study = _STUDIES[scale]
 
-    def grid(own_sizes: Sequence[int], own_lrs: Sequence[float]) -> list[dict[str, Any]]:
+    def grid(own_sizes: Sequence[int], own_lrs: Sequence[float], own_epochs: int) -> list[dict[str, Any]]:
         return [
-            {"arch": arch, "lr": lr, "batch_size": size}
+            {"arch": arch, "lr": lr, "batch_size": size, "epochs": epochs or own_epochs}
             for arch in archs or study.archs
             for size in asked(batch_sizes, own_sizes, study.batch_sizes)
             for lr in asked(lrs, own_lrs, study.ladder)
         ]
 
-    cells = {"study": grid(study.compared, study.lrs[:1]), "ladder": grid(study.batch_sizes, study.ladder)}
+    cells = {
+        "study": grid(study.compared, study.lrs[:1], study.epochs),
+        "ladder": grid(study.batch_sizes, study.ladder, study.ladder_epochs),
+    }
     return [
-        _run("lr-scaling", study, epochs, seed=seed, warmup_epochs=study.usual_warmup, **cell)
+        _run("lr-scaling", study, seed=seed, warmup_epochs=study.usual_warmup, **cell)
         for cell in _chosen(cells, part)
         for seed in seeds or range(study.seeds if cell in cells["study"] else study.ladder_seeds)
     ]
@@ -183,14 +188,15 @@ def _chosen(cells: dict[str, list[dict[str, Any]]], part: str) -> list[dict[str,
 
 
 def _run(experiment: str, study: _Study, epochs: int | None, **cell: Any) -> RunConfig:
-    """Return one run; with other epochs than the study's, decay comes after the same part of them."""
-    stretch = (epochs or study.epochs) / study.epochs
+    """Return one run; with other epochs than the study's, warmup ends and decay comes after the same part of them."""
+    epochs = epochs or study.epochs
+    stretch = epochs / study.epochs
     values = {
         "experiment": experiment,
         "data": study.data,
         "decay": "step:" + ",".join(f"{milestone * stretch:.6g}" for milestone in study.milestones),
         "weight_decay": WEIGHT_DECAY,
-        "epochs": epochs or study.epochs,
+        "epochs": epochs,
         "bn_workers": max(1, cell["batch_size"] // study.share),
         "precision": study.precision,
     } | cell
