@@ -20,6 +20,7 @@ import dolb
 from dolb import claims, figures, map_pages, publishing, recipes, results, viewer
 from dolb import data as datasets
 from dolb.findings import batch_size as study
+from dolb.findings.runs import reached
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.ranks.launch import RankError, available_libraries
 from dolb.profiling.ranks.links import LinkError
@@ -160,6 +161,7 @@ def sweep(
     sets: Annotated[str | None, typer.Option(help="Training sets, such as full,network,random, with commas.")] = None,
     weight_decays: Annotated[str | None, typer.Option(help="Weight decays, with commas.")] = None,
     warmups: Annotated[str | None, typer.Option(help="Epochs of warmup, with commas.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Remedies, such as lars,cosine,stack, with commas.")] = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="NAME=FILE: train on your own mask or decisions too; may be repeated.")
     ] = None,
@@ -182,10 +184,14 @@ def sweep(
         "sets": _listed(sets, str),
         "weight_decays": _listed(weight_decays, float),
         "warmups": _listed(warmups, float),
+        "methods": _listed(methods, str),
         "epochs": epochs,
         "ranks": _listed(ranks, int),
         "repeats": repeats,
     }
+    if recipes.takes(slug, "tried"):
+        finished = [*_finished(results.RunStore(store), slug), results.published_or_none(slug)]
+        changes["tried"] = {key: value for ds in finished if ds is not None for key, value in reached(ds).items()}
     configs = recipes.configs(slug, scale, **changes)
     if keep:
         recipes.require_own(slug)
@@ -301,7 +307,8 @@ def publish_command(
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
     sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()
-    lacking = recipes.lacking(slug, keys, {str(subset): int(size) for subset, size in sizes})
+    known = {str(subset): int(size) for subset, size in sizes}
+    lacking = recipes.lacking(slug, keys, known, reached(merged) if recipes.takes(slug, "tried") else {})
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
     if slug in ("features", "noise"):
         typer.echo(map_pages.publish_images(slug, merged, target.parent, data_dir))

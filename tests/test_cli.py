@@ -197,6 +197,30 @@ def test_a_sweep_goes_on_from_restored_runs_and_masks(checkout, tmp_path):
     assert again.count("0 of them new") == 2
 
 
+def test_winners_of_a_search_are_swept_from_its_store_a_restored_one_and_what_is_published(checkout, tmp_path):
+    slug = "large-batch-remedies"
+    narrowed = {"methods": ["lars"], "batch_sizes": [1024]}
+    store, search = results.RunStore(checkout / "store"), recipes.configs(slug, "paper", part="search", **narrowed)
+    for place, run in enumerate(search):
+        accuracy = 0.9 if run.optimizer == "lars" and place == len(search) - 1 else 0.5
+        store.put(made_run((accuracy,) * run.epochs, **run.as_dict()))
+    winners = ["sweep", slug, "--scale", "paper", "--part", "winners", "--methods", "lars", "--batch-sizes", "1024"]
+    said = dolb(*winners, "--dry-run", "--store", store.folder)
+    assert "10 runs, 0 in" in said  # plain and LARS, five seeds each
+    assert said.count(f"lr {search[-1].lr} ") == 5
+    assert f"the paper grid lacks {256 - len(search) + 10}, and those that may" in dolb(
+        "publish", slug, "--store", store.folder
+    )
+    dolb("restore", slug, "--store", tmp_path / "fresh")
+    for folder in (tmp_path / "fresh", tmp_path / "none"):
+        assert dolb(*winners, "--dry-run", "--store", folder).count("optimizer lars") == 5
+
+
+def test_winners_without_a_search_are_a_clear_error(checkout, tmp_path):
+    said = dolb("sweep", "large-batch-remedies", "--part", "winners", "--store", tmp_path / "none", code=2)
+    assert "follows from the search" in said
+
+
 def test_what_is_simulated_is_not_restored(checkout):
     made = [made_measurement(experiment="step-timeline", data="cifar10", repeat=repeat) for repeat in (0, 1)]
     made[1]["source"] = ("run", ["simulated"])

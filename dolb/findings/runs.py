@@ -54,6 +54,13 @@ def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
     return frame
 
 
+def reached(ds: xr.Dataset) -> dict[str, float]:
+    """Return the accuracy of each run's last epoch by the run's key, 0 for one that diverged."""
+    frame = final_accuracy(ds, last=1)
+    accuracy = frame["accuracy"].mask(frame["diverged"].astype(bool), 0.0)
+    return dict(zip(map(str, frame["key"]), map(float, accuracy), strict=True))
+
+
 def _drops_late(accuracy: np.ndarray) -> bool:
     below = np.maximum.accumulate(accuracy) - accuracy
     return bool((below[-LATE_EPOCHS:] > LATE_DROP).any())

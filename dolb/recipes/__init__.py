@@ -28,6 +28,7 @@ from dolb.recipes.filtered import (
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
+from dolb.recipes.remedies import large_batch_remedies
 from dolb.recipes.study import data_of, rate, tuned
 from dolb.training.config import RunConfig
 
@@ -50,6 +51,7 @@ __all__ = [
     "filtered_small_batch",
     "kept_by",
     "lacking",
+    "large_batch_remedies",
     "loss_landscape",
     "lr_scaling",
     "masks",
@@ -62,6 +64,7 @@ __all__ = [
     "require",
     "require_own",
     "step_timeline",
+    "takes",
     "tuned",
     "tuning",
     "warmup",
@@ -87,6 +90,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "warmup": warmup,
     "warmup-start": warmup_start,
     "lr-scaling": lr_scaling,
+    "large-batch-remedies": large_batch_remedies,
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,
 }
@@ -103,7 +107,7 @@ def require(slug: str) -> Callable[..., list[Any]]:
 
 def require_own(slug: str) -> None:
     """Raise a ``ValueError`` unless an experiment can train on masks of a person's own."""
-    able = [name for name, recipe in RECIPES.items() if "own" in inspect.signature(recipe).parameters]
+    able = [name for name in RECIPES if takes(name, "own")]
     if slug not in able:
         raise ValueError(f"{slug} does not train on masks of your own; accepted: {', '.join(able)}")
 
@@ -119,16 +123,24 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     return recipe("demo" if scale == "demo" else "paper", **asked)
 
 
-def lacking(slug: str, keys: Collection[str], sizes: Mapping[str, int]) -> str:
+def takes(slug: str, name: str) -> bool:
+    """Return whether the runs of an experiment follow from something of that name, such as ``kept`` or ``tried``."""
+    return name in inspect.signature(require(slug)).parameters
+
+
+def lacking(slug: str, keys: Collection[str], sizes: Mapping[str, int], tried: Mapping[str, float]) -> str:
     """Say how many runs of the paper grid are not among these keys.
 
-    ``sizes`` has the training examples of each set that was run, by which runs of equal updates are known.
+    ``sizes`` has the training examples of each set that was run, by which runs of equal updates are known; ``tried``
+    the accuracy of each run, by which the winners of a search are.
     """
-    twice = "kept" in inspect.signature(require(slug)).parameters
+    twice, searched = takes(slug, "kept"), takes(slug, "tried")
     kept = kept_by(sizes) if twice else None
-    count = len({config.key for config in configs(slug, "paper", kept=kept)}.difference(keys))
+    wanted = configs(slug, "paper", kept=kept, tried=tried if searched else None)
+    count = len({config.key for config in wanted}.difference(keys))
     unknown = ", and those of equal updates, whose epochs follow from a run on all data and one on the mask"
-    return f"{count}{unknown if twice and kept is None else ''}"
+    later = ", and those that may follow from them"
+    return f"{count}{unknown if twice and kept is None else later if searched and count else ''}"
 
 
 def masks_for(slug: str) -> list[Any]:
