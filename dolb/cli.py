@@ -232,8 +232,8 @@ def _train(
     """Make maps and masks, or train runs after making the masks that they need."""
     from dolb import maps  # late, so that other commands do not wait for torch
     from dolb.filtering.config import FilterConfig
-    from dolb.training import first_updates, landscape
-    from dolb.training.config import LandscapeConfig, StartConfig
+    from dolb.training import first_updates, landscape, noise_scale
+    from dolb.training.config import LandscapeConfig, NoiseScaleConfig, StartConfig
     from dolb.training.sweep import sweep as train_all
 
     begun = time.monotonic()
@@ -241,7 +241,12 @@ def _train(
     def left() -> float | None:
         return None if time_limit is None else max(0.0, begun + time_limit - time.monotonic())
 
-    networks = recipes.networks(scale)
+    measured: dict[type, Callable[..., xr.Dataset]] = {
+        LandscapeConfig: landscape.measure_all,
+        NoiseScaleConfig: noise_scale.measure_all,
+        StartConfig: first_updates.record_all,
+    }
+    networks, make = recipes.networks(scale), measured.get(type(configs[0]), train_all)
     if isinstance(configs[0], FilterConfig):
         return maps.make(configs, networks, time_limit=left(), **work)
     subsets = changes.get("own", {})
@@ -250,13 +255,11 @@ def _train(
         if masks.attrs["unfinished"]:
             return masks
         subsets = subsets | maps.subsets(masks)
-        if isinstance(configs[0], LandscapeConfig):
-            return landscape.measure_all(configs, subsets=subsets, time_limit=left(), **how, **work)
-        configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
-    if isinstance(configs[0], StartConfig):
-        how = {name: value for name, value in how.items() if name == "at_once"}
-        return first_updates.record_all(configs, subsets=subsets, time_limit=left(), **how, **work)
-    return train_all(configs, subsets=subsets, time_limit=left(), **how, **work)
+        if make is train_all:
+            configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
+    if make is first_updates.record_all:
+        how = {"at_once": how["at_once"]}  # its step is always the plain one
+    return make(configs, subsets=subsets, time_limit=left(), **how, **work)
 
 
 def _own_sets(texts: list[str], data: str, data_dir: Path | None) -> dict[str, Any]:

@@ -176,6 +176,7 @@ def schema() -> str:
         "filter": "maps and masks",
         "landscape": "loss landscapes",
         "start": "first updates",
+        "gradient": "noise of the gradient",
         "layer": "layer times",
     }
     groups: dict[tuple[tuple[str, ...], str], list[str]] = {}

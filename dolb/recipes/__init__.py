@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from dolb.recipes.batch_sizes import WORKERS, batch_size, even_batches
+from dolb.recipes.batch_sizes import WORKERS, batch_size, critical_batch, even_batches
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
@@ -39,6 +39,7 @@ __all__ = [
     "batch_size",
     "better_rate",
     "configs",
+    "critical_batch",
     "data_of",
     "ddp_vs_horovod",
     "default_masks",
@@ -77,6 +78,7 @@ SCALES = ("published", "demo", "paper")
 RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
     "even-batches": even_batches,
+    "critical-batch": critical_batch,
     "features": features,
     "noise": noise,
     "tuning": tuning,

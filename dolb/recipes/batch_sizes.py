@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dolb.training.config import RunConfig
+from dolb.training.config import NoiseScaleConfig, RunConfig
 
 # The study reports neither; these are the usual values, the same for every run.
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
@@ -80,6 +80,14 @@ _EVEN_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "demo": {"smallnet-4": (240,)},
 }
 _EVEN_SEEDS = {"resnet18": (0, 1)}
+# The noise of the gradient is measured at the largest batch of one worker, near which accuracy is best; images of one
+# gradient, and how many of these.
+_MEASURED = {"paper": (128, 128), "demo": (64, 32)}
+_DEPTHS = {
+    "paper": ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
+    "demo": ("smallnet-4", "smallnet-8"),
+}
+_NOISE_SEEDS = {"resnet18": (0, 1, 2), "resnet34": (0, 1, 2)}
 
 
 def batch_size(
@@ -177,6 +185,44 @@ def even_batches(
             seeds=seeds or _EVEN_SEEDS.get(arch, (0,)), epochs=epochs,
         )
     ]  # fmt: skip
+
+
+def critical_batch(
+    scale: str,
+    *,
+    archs: Sequence[str] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    lrs: Sequence[float] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[NoiseScaleConfig]:
+    """Runs of the study during which the noise of the gradient is measured early, halfway and at the end.
+
+    Batch norm takes its statistics over as many images in training as in measuring, so that what is measured is the
+    gradient that training follows. A larger batch is therefore the work of more workers.
+    """
+    share, gradients = _MEASURED[scale]
+    runs = [
+        run
+        for arch in archs or _DEPTHS[scale]
+        for run in batch_size(
+            scale, part="curve", archs=[arch], batch_sizes=batch_sizes or [share], lrs=lrs or [_ONE_RATE[scale]],
+            seeds=seeds or _NOISE_SEEDS.get(arch, (0,)), epochs=epochs,
+        )
+    ]  # fmt: skip
+    return [
+        NoiseScaleConfig(
+            **run.as_dict()
+            | {"experiment": "critical-batch", "bn_workers": max(1, run.batch_size // share)}
+            | {"small_batch": share, "measured_batches": gradients, "measured_after": _phases(run.epochs)}
+        )
+        for run in runs
+    ]
+
+
+def _phases(epochs: int) -> str:
+    """Return the epochs after which the noise is measured: 2, 15 and 50 of 50, and in proportion of others."""
+    return ",".join(map(str, sorted({max(1, round(share * epochs)) for share in (0.04, 0.3, 1.0)})))
 
 
 def asked(values: Sequence | None, own: Sequence, whole: Sequence) -> Sequence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +16,7 @@ PRECISIONS = ("fp32", "bf16")
 # Update rules, each with the fields that it alone reads.
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}
 DECAYED = ("all", "filters")
+GRADIENT_GROUPS = 8  # of the gradients whose noise is measured: what it is without each of them tells how sure it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +156,37 @@ class StartConfig(RunConfig):
         self.refuse_below(1, "recorded_epochs")
         if self.recorded_epochs > self.epochs:
             raise ValueError(f"recorded_epochs ({self.recorded_epochs}) must not exceed epochs ({self.epochs})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseScaleConfig(RunConfig):
+    """A training run, and how the noise of its gradient is measured after some of its epochs."""
+
+    measured_after: str = "1,3,10"  # epochs, with commas
+    small_batch: int = 128  # images of one gradient, over which batch norm takes its statistics too
+    measured_batches: int = 128  # gradients each time
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        super().__post_init__()
+        self.refuse_below(2, "small_batch")
+        self.refuse_below(2 * GRADIENT_GROUPS, "measured_batches")
+        if self.measured_batches % GRADIENT_GROUPS:
+            raise ValueError(
+                f"measured_batches must be a multiple of {GRADIENT_GROUPS}, the groups of which each is left out once, "
+                f"got {self.measured_batches}"
+            )
+        if not re.fullmatch(r"[0-9]+(,[0-9]+)*", self.measured_after):
+            raise ValueError(f"measured_after is {self.measured_after!r}; accepted: epochs with commas, such as 1,3,10")
+        if list(self.phases) != sorted(set(self.phases)) or not 1 <= self.phases[0] <= self.phases[-1] <= self.epochs:
+            raise ValueError(
+                f"measured_after is {self.measured_after!r}; accepted: rising epochs from 1 to {self.epochs}"
+            )
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """The epochs after which the noise is measured."""
+        return tuple(map(int, self.measured_after.split(",")))
 
 
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float}

@@ -23,7 +23,7 @@ import xarray as xr
 from tqdm.auto import tqdm
 
 from dolb import models, results
-from dolb.augment import DeviceImages, Place, default_augment, draw_epoch
+from dolb.augment import DeviceImages, EpochDraw, Place, default_augment, draw_epoch
 from dolb.data import ImageData
 from dolb.training import schedule
 from dolb.training.config import RunConfig
@@ -177,11 +177,15 @@ class Run:
 
     # -- driving -----------------------------------------------------------------------------------------------------
 
-    def _load_draws(self, epoch: int) -> None:
+    def _draws(self, epoch: int, examples: int) -> EpochDraw:
+        """Draw the order and the augmentation of an epoch of so many examples, on the host."""
         augment, pad = default_augment(self.data.name)
         if self.config.augment != "default":
             augment = self.config.augment
-        draw = draw_epoch(self.count, self.config.seed, epoch, augment, pad)
+        return draw_epoch(examples, self.config.seed, epoch, augment, pad)
+
+    def _load_draws(self, epoch: int) -> None:
+        draw = self._draws(epoch, self.count)
         for target, values in (
             (self.place.order, draw.order),
             (self.place.dy, draw.dy),

@@ -8,7 +8,7 @@ also leave the unfinished runs in the store, and they go on from their last step
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ def sweep(
     memory_limit: float | None = None,
     time_limit: float | None = None,
     step: str | None = None,
+    make_run: Callable[..., engine.Run] = engine.Run,
     progress: bool = True,
 ) -> xr.Dataset:
     """Return the runs of ``configs`` as one Dataset, training those that the store lacks.
@@ -53,6 +54,8 @@ def sweep(
         Bytes of a GPU that may be in use, by any process; at most, and unless given, 90% of what it has.
     step
         One of ``engine.STEPS``, by default the device's fastest.
+    make_run
+        What makes a run in place of ``engine.Run``, such as one of which more is measured; known by its module's name.
     time_limit
         Seconds after which the sweep stops by itself. What is unfinished is counted in the Dataset's attribute
         ``unfinished``; a later call goes on from there, in the middle of a run too.
@@ -73,7 +76,7 @@ def sweep(
         ended = engine.train_many(
             todo.claim(packing.in_packs(todo.waiting)), lambda config: data_of[config.key], where,
             at_once=at_once if where.type == "cuda" else 1, step=step, memory_limit=memory_limit, paused=paused,
-            watch=watch, stop=todo.ends,
+            watch=watch, stop=todo.ends, make=make_run,
         )  # fmt: skip
         for config, ds in ended:
             if ds is None:
@@ -82,7 +85,7 @@ def sweep(
                 yield ds
                 paused.drop(config.key)  # not before it is saved
 
-    orders = {"data_dir": data_dir, "subsets": subsets, "time_limit": time_limit}
+    orders = {"data_dir": data_dir, "subsets": subsets, "time_limit": time_limit, "make_run": make_run}
     return fill(
         configs, make, store=store, fingerprint=lambda config: data_of[config.key].fingerprint,
         beside=processes.beside(where, at_once, sweep, **orders), time_limit=time_limit, gentle=True,

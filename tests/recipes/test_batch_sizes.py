@@ -103,3 +103,15 @@ def test_both_paths_are_compared_at_cells_of_the_study_past_the_best_size_of_the
     runs = batch_size.curve_runs(results.published("batch-size"))
     largest = batch_size.preferred(runs[runs["arch"] == "resnet18"]).set_index("lr")["largest"]
     assert all(run.batch_size > largest[run.lr] and run.bn_workers == 8 for run in fast)
+
+
+def test_the_noise_of_the_gradient_is_measured_in_runs_of_the_study_three_times_each():
+    runs = recipes.configs("critical-batch", "paper")
+    assert {run.arch for run in runs} == set(NETWORKS)
+    study = {(run.arch, run.lr, run.batch_size, run.bn_workers) for run in paper(part="curve")}
+    assert {(run.arch, run.lr, run.batch_size, run.bn_workers) for run in runs} <= study
+    assert {run.measured_after for run in runs} == {"2,15,50"}
+    shorter = recipes.configs("critical-batch", "paper", epochs=20, batch_sizes=[256], archs=["resnet152"], seeds=[1])
+    assert [(run.measured_after, run.batch_size // run.bn_workers, run.small_batch) for run in shorter] == [
+        ("1,6,20", 128, 128)
+    ]

@@ -13,7 +13,7 @@ from made_runs import made_run
 
 from dolb import results
 from dolb.results import RunStore, SchemaError, StoreError
-from dolb.training.config import LandscapeConfig, RunConfig, StartConfig
+from dolb.training.config import LandscapeConfig, NoiseScaleConfig, RunConfig, StartConfig
 
 
 def finished(accuracy=(0.25, 0.5, 0.75), fingerprint="sha256:one", **changes) -> xr.Dataset:
@@ -66,7 +66,8 @@ def test_an_accuracy_that_is_no_fraction_is_refused(factor, says):
 
 def test_every_config_field_is_a_name_of_the_schema():
     assert set(RunConfig().as_dict()) <= {n for n, variable in results.SCHEMA.items() if variable.role == "config"}
-    assert set(LandscapeConfig().as_dict()) | set(StartConfig().as_dict()) <= set(results.SCHEMA)
+    for more in (LandscapeConfig(), StartConfig(), NoiseScaleConfig()):
+        assert set(more.as_dict()) <= set(results.SCHEMA)
 
 
 def test_a_run_needs_no_landscape_and_a_landscape_needs_all_of_it():

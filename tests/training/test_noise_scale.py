@@ -1,0 +1,164 @@
+"""The noise of the gradient is that of the training loss, estimated without bias, and measuring leaves no trace."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from dolb import data, results
+from dolb.data import ImageData
+from dolb.training import engine, noise_scale
+from dolb.training.config import NoiseScaleConfig, RunConfig
+from dolb.training.run import PausedRuns
+
+CPU = torch.device("cpu")
+MASK = np.arange(1437) < 200
+GROUPS = 8
+SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
+NOISE = ("gradient_square", "gradient_variance")
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageData:
+    return data.load("digits").subset(MASK, "first-200")
+
+
+def config(**changes) -> NoiseScaleConfig:
+    values = {"subset": "first-200", "epochs": 3, "lr": 0.05, "measured_after": "1,3", "small_batch": 16}
+    return NoiseScaleConfig(**values | {"measured_batches": 16} | changes)
+
+
+def run_of(asked: NoiseScaleConfig, digits: ImageData, device: torch.device = CPU) -> noise_scale.MeasuredRun:
+    return noise_scale.MeasuredRun(asked, digits, *engine.on_device(digits, device), device, "eager")
+
+
+def train(configs: list[RunConfig], digits: ImageData, folder: Path, turns: float = np.inf) -> dict:
+    asked, paused = count(), PausedRuns(folder)
+    ended = engine.train_many(
+        configs, digits, CPU, make=noise_scale.MeasuredRun, paused=paused, stop=lambda: next(asked) > turns
+    )
+    return {run.key: ds for run, ds in ended if ds is not None}
+
+
+def test_estimates_have_no_bias_where_the_gradient_and_its_noise_are_known():
+    """Gradients of examples are a mean and normal noise, so those of small batches are too, with less of it."""
+    rng = np.random.default_rng(0)
+    mean, spread, small, size = rng.normal(size=50), rng.uniform(0.5, 2, 50), 4, 5
+    squares, variances = [], []
+    for _ in range(300):
+        batches = mean + spread / np.sqrt(small) * rng.normal(size=(GROUPS, size, 50))
+        groups = [[[torch.from_numpy(one[:20]), torch.from_numpy(one[20:])] for one in group] for group in batches]
+        square, variance = noise_scale.estimates(noise_scale.lengths_of(groups).numpy(), small, size)
+        assert square.shape == variance.shape == (GROUPS + 1,)
+        squares.append(square)
+        variances.append(variance)
+    for found, true in ((squares, mean @ mean), (variances, spread @ spread)):
+        error = np.std(found, axis=0) / np.sqrt(len(found))
+        assert (np.abs(np.mean(found, axis=0) - true) < 4 * error).all()
+        assert (error < 0.02 * true).all()
+
+
+def test_each_other_estimate_leaves_one_group_out():
+    batches = torch.randn(GROUPS, 3, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    groups = [[[one] for one in group] for group in batches]
+    found = noise_scale.estimates(noise_scale.lengths_of(groups).numpy(), 10, 3)
+    for left_out in range(GROUPS):
+        rest = torch.cat([batches[:left_out], batches[left_out + 1 :]]).flatten(0, 1).numpy()
+        pairs = rest @ rest.T
+        square = (pairs.sum() - np.trace(pairs)) / (len(rest) * (len(rest) - 1))  # mean product of two different ones
+        assert found[0][left_out + 1] == pytest.approx(square)
+        assert found[1][left_out + 1] == pytest.approx(10 * rest.var(axis=0, ddof=1).sum())
+
+
+def test_the_gradient_of_a_large_batch_is_the_mean_of_those_of_its_small_ones(digits):
+    """A network whose batch norm has a share of the batch for each small batch has the gradient of all of them."""
+    asked = config(bn_workers=16, batch_size=200)
+    run = run_of(asked, digits)
+    drawn: list[tuple[torch.Tensor, ...]] = []
+    gradient = run.gradient
+    run.gradient = lambda network, *batch: drawn.append(batch) or gradient(network, *batch)
+    lengths = noise_scale.lengths_of(run.gradients(1)).numpy()
+    index, *crops = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+    assert len(index) == 16 * 16
+    loss = F.cross_entropy(run.network(run.train.batch(index, *crops).contiguous()), run.train.labels[index])
+    whole = torch.autograd.grad(loss, list(run.network.parameters()))
+    large = lengths[:, 1:].sum() / GROUPS**2
+    assert large == pytest.approx(sum(part.double().square().sum().item() for part in whole), rel=1e-4)
+    assert lengths[:, 0].mean() > 2 * large  # of sixteen gradients whose noise is more than their mean
+
+
+@pytest.mark.parametrize("changes", [{}, {"bn_workers": 4, "weight_decay": 0.1}], ids=str)
+def test_training_has_the_same_bits_as_without_measuring(digits, tmp_path, changes):
+    asked = config(**changes)
+    before = torch.random.get_rng_state()
+    ds = results.validate(train([asked], digits, tmp_path)[asked.key])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    plain = engine.train(RunConfig.from_dict(asked.as_dict()), digits)
+    for name in SERIES:
+        np.testing.assert_array_equal(ds[name], plain[name], err_msg=name)
+    assert ds["phase_epoch"].values.tolist() == [[1, 3]]
+    assert (ds["gradient_variance"] > 0).all()
+    assert ds["small_batch"].item() == 16
+
+
+def test_a_run_that_was_stopped_has_what_was_measured_before(digits, tmp_path):
+    asked = config()
+    assert not train([asked], digits, tmp_path / "stopped", turns=9)  # in the third epoch of four updates
+    went_on = train([asked], digits, tmp_path / "stopped")[asked.key]
+    whole = train([asked], digits, tmp_path / "whole")[asked.key]
+    for name in (*SERIES, *NOISE):
+        np.testing.assert_array_equal(went_on[name], whole[name], err_msg=name)
+
+
+def test_a_run_that_diverges_has_no_noise_after_that(digits, tmp_path):
+    asked = config(lr=1e30)
+    ds = results.validate(train([asked], digits, tmp_path)[asked.key])
+    assert ds["diverged"].item()
+    assert np.isnan(ds["gradient_square"].values[0, -1]).all()
+
+
+def test_a_store_is_filled_once(tmp_path, monkeypatch):
+    asked = [config(), config(seed=1)]
+    how = {"store": tmp_path, "device": "cpu", "subsets": {"first-200": MASK}, "progress": False}
+    ds = results.validate(noise_scale.measure_all(asked, **how))  # in two processes
+    assert ds["key"].values.tolist() == [one.key for one in asked]
+    assert np.isfinite(ds["gradient_square"]).all()
+    monkeypatch.delattr(noise_scale, "lengths_of")  # nothing is measured twice
+    np.testing.assert_array_equal(noise_scale.measure_all(asked, **how)["gradient_square"], ds["gradient_square"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"measured_after": "1,4"}, "rising epochs from 1 to 3"),
+        ({"measured_after": "2,1"}, "rising epochs"),
+        ({"measured_after": "early"}, "epochs with commas"),
+        ({"measured_batches": 20}, "multiple of 8"),
+        ({"small_batch": 1}, "small_batch"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_measured_is_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        config(**changes)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("step", ["eager", "graph", "fused"])
+def test_on_a_gpu_runs_are_measured_beside_each_other_and_train_as_without(digits, step):
+    gpu = torch.device("cuda")
+    runs = [config(seed=seed, precision="bf16") for seed in range(2)]
+    ended = dict(engine.train_many(runs, digits, gpu, make=noise_scale.MeasuredRun, at_once=2, step=step))
+    for run in runs:
+        plain = engine.train(RunConfig.from_dict(run.as_dict()), digits, "cuda", step=step)
+        np.testing.assert_array_equal(ended[run]["train_loss"], plain["train_loss"])
+        assert (ended[run]["gradient_variance"] > 0).all()
+    both = run_of(config(), digits), run_of(config(), digits, gpu)
+    here, other = (noise_scale.lengths_of(one.gradients(1)).cpu() for one in both)
+    np.testing.assert_allclose(here, other, rtol=0.02, atol=0.02 * here.abs().max().item())
