@@ -1,4 +1,4 @@
-"""The effects of M1 to M7: batch size, warmup and rate scaling at the study's base rate, paired by seed."""
+"""The effects of M1 to M7, batch size, warmup and rate scaling, and of J3, time to accuracy; all are paired by seed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb.claims.rule import Claim, Judge
+from dolb.findings import large_batch_remedies as remedies
 from dolb.findings import warmup as study
 from dolb.findings.intervals import Estimate, student
 from dolb.findings.runs import final_accuracy
@@ -50,6 +51,14 @@ def _linear_or_none(found: Found, claim: Claim) -> Estimates:
     return [_paired(_at_base_rate(runs[at], claim), "lr_scaling", "linear", "none")]
 
 
+def _time_to_accuracy(found: Found, claim: Claim) -> Estimates:
+    if "benchmarks" not in found:
+        return [None]
+    runs = remedies.runs(found[claim.experiment], found["benchmarks"])
+    runs = runs[runs["arch"] == claim.setting["arch"]]
+    return [remedies.time_ratio(runs, claim.setting["target"]) if len(runs) else None]
+
+
 def _at_base_rate(frame: pd.DataFrame, claim: Claim) -> pd.DataFrame:
     return frame[(frame["arch"] == claim.setting["arch"]) & (frame["lr"] == claim.setting["base_lr"])]
 
@@ -83,4 +92,5 @@ JUDGES: dict[str, Judge] = {
     "M5": _falls_again,
     "M6": _grows_with_batch,
     "M7": _linear_or_none,
+    "J3": _time_to_accuracy,
 }

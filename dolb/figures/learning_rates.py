@@ -1,4 +1,4 @@
-"""Figures of warmup and rate scaling: accuracy by warmup, by epoch and by rate."""
+"""Figures of learning rates: accuracy by warmup, by epoch and by rate, and what remedies for large batches do."""
 
 from __future__ import annotations
 
@@ -162,6 +162,78 @@ def accuracy_by_rule(table: pd.DataFrame, title: str = "") -> Panel:
     )
     zero = alt.Chart(pd.DataFrame({"lost": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y="lost:Q")
     return alt.layer(zero, drawn.add_params(choice)).properties(width="container", height=260, title=titled(title))
+
+
+def gain_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
+    """Draw what each method gains over the plain recipe, a row per method and a colour per batch size.
+
+    ``cells`` has method, remedies, batch_size, gain, gain_low, gain_high, accuracy, low, high, n, in the order of the
+    rows.
+    """
+    shown = cells[cells["method"] != "plain"]
+    x = alt.X("gain:Q", title="points over the plain recipe").axis(format="+~g")
+    zero = alt.Chart(pd.DataFrame({"gain": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(x=x)
+    bounds = alt.X("gain_low:Q", title="points over the plain recipe"), "gain_high:Q"
+    return _rows_of_methods(shown, x, bounds, [zero], title)
+
+
+def time_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
+    """Draw the device seconds that each method takes to a target, which is chosen below; none where it is not reached.
+
+    ``cells`` has method, remedies, batch_size, accuracy, low, high, n, and for each target target, seconds, updates.
+    """
+    targets = sorted({value.item() for value in cells["target"].unique()})
+    bind = alt.binding_radio(name="test accuracy ", options=targets, labels=[f"{value:.0%}" for value in targets])
+    choice = alt.param(name="chosen_target", value=targets[0], bind=bind if len(targets) > 1 else alt.Undefined)
+    x = alt.X("seconds:Q", title="device seconds").scale(type="log", nice=False, padding=10).axis(format="~g")
+    return _rows_of_methods(cells.dropna(subset="seconds"), x, None, [], title, choice)
+
+
+def _rows_of_methods(
+    cells: pd.DataFrame,
+    x: alt.X,
+    bounds: tuple[alt.X, str] | None,
+    under: list[alt.Chart],
+    title: str,
+    choice: alt.Parameter | None = None,
+) -> Panel:
+    """Draw a dot for each method and batch size, those of a method in one row; ``choice`` is of the column target."""
+    methods, sizes = list(dict.fromkeys(cells["method"])), sorted(set(cells["batch_size"]))
+    picks = alt.selection_point(fields=["batch_size"], bind="legend")
+    base = alt.Chart(cells)
+    if choice is not None:
+        base = base.transform_filter("datum.target == chosen_target")
+    base = base.encode(
+        y=alt.Y("method:N", title=None, sort=methods).axis(labelLimit=200, grid=True, tickBand="extent"),
+        yOffset=alt.YOffset("batch_size:O").scale(paddingOuter=0.4),
+        color=alt.Color("batch_size:O", title="batch size (click)", legend=ABOVE).scale(
+            domain=sizes, range=[COLOURS[0], COLOURS[3], COLOURS[4], *COLOURS[1:3]][: len(sizes)]
+        ),
+        opacity=picked(picks),
+    )
+    tooltip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("remedies:N"),
+        alt.Tooltip("batch_size:Q", title="batch size", format=","),
+        alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
+        alt.Tooltip("gain:Q", title="points over plain", format="+.2f"),
+        alt.Tooltip("gain_low:Q", title="interval from", format="+.2f"),
+        alt.Tooltip("gain_high:Q", title="interval to", format="+.2f"),
+        alt.Tooltip("n:Q", title="seeds"),
+    ]
+    if choice is not None:
+        tooltip += [
+            alt.Tooltip("seconds:Q", title="device seconds", format=".2f"),
+            alt.Tooltip("updates:Q", title="updates", format=",.0f"),
+        ]
+    dots = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, tooltip=tooltip)
+    bars = [base.mark_rule(strokeWidth=1.5).encode(x=bounds[0], x2=bounds[1])] if bounds else []
+    # A legend answers clicks for a choice that the first layer with its colour has.
+    first, *others = [*bars, dots]
+    params = [picks, *([choice] if choice is not None else [])]
+    return alt.layer(*under, first.add_params(*params), *others).properties(
+        width="container", height=max(120, 15 * len(sizes) * len(methods)), title=titled(title)
+    )
 
 
 def _by_length(lengths: Sequence[float]) -> list[str]:

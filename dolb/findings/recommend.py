@@ -32,8 +32,8 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame, known: pd.DataFrame, evaluat
     prices = runs.assign(seconds=_whole(runs)).groupby(SIZE, as_index=False).agg(
         {"seconds": "median", "epochs": "median", "training_examples": "median", "test_examples": "median"}
     )  # fmt: skip
-    speed = [_speed(known, *size) for size in zip(prices["arch"], prices["batch_size"], strict=True)]
-    forward = [_speed(known, arch, evaluated, beyond=True) for arch in prices["arch"]]
+    speed = [speed_at(known, *size) for size in zip(prices["arch"], prices["batch_size"], strict=True)]
+    forward = [speed_at(known, arch, evaluated, beyond=True) for arch in prices["arch"]]
     epoch = prices["training_examples"] / speed + FORWARD * prices["test_examples"] / forward
     by_benchmark = prices["epochs"] * epoch
     prices["priced_by"] = np.where(by_benchmark.notna(), "benchmark", "runs")
@@ -46,7 +46,7 @@ def _whole(runs: pd.DataFrame) -> pd.Series:
     return runs["device_seconds"] * runs["epochs"] / runs["epochs_done"]
 
 
-def _speed(known: pd.DataFrame, arch: str, batch_size: int, beyond: bool = False) -> float:
+def speed_at(known: pd.DataFrame, arch: str, batch_size: int, beyond: bool = False) -> float:
     """Return the speed at a batch size; beyond the benchmarked ones nan or, if asked for, that of the nearest."""
     own = known[known["arch"] == arch].sort_values("batch_size")
     if own.empty or not (beyond or own["batch_size"].min() <= batch_size <= own["batch_size"].max()):

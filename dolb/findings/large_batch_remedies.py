@@ -1,0 +1,234 @@
+"""What remedies do for large batches: accuracy over that of the plain recipe, and device time to a target accuracy.
+
+A search with one seed chose the setting of every method. All that is said of a method is of that setting with other
+seeds, paired with the plain recipe's, so that choosing flatters nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb.findings.intervals import Estimate, geometric, student
+from dolb.findings.recommend import speed_at, speeds
+from dolb.findings.runs import final_accuracy
+
+SEARCH_SEED = 0
+TARGETS = (0.80, 0.85)
+ENGINE = "dolb, one run"  # the benchmark of SGD; other optimizers' are named by them
+_WAY = [f"{what}_to_{target:.0%}" for target in TARGETS for what in ("updates", "seconds")]
+CELL = ["batch_size", "method"]
+SETTING = [*CELL, "lr", "weight_decay"]  # by which a trial is known among those of its method
+PLAIN, TOGETHER, LONGER = "plain", "best together", "four times the epochs"
+ADAPTED = ("lars", "lamb")  # which leave norms and biases alone as their papers do
+METHODS = (
+    PLAIN, "Nesterov", "LARS", "LAMB", "LEGW", "label smoothing", "no decay on norms", "ghost batch norm",
+    "polynomial decay", "cosine decay", LONGER, TOGETHER,
+)  # fmt: skip
+
+
+def runs(ds: xr.Dataset, benchmarks: xr.Dataset, methods: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return a row per run: its method and remedies, final accuracy, and updates and device seconds to each target.
+
+    The method is the one remedy that a run has, or all of them together. A second is one of a run that has the device
+    to itself, by the benchmark of the engine with the run's optimizer, else with SGD; where the device was not
+    benchmarked, it is one of the run's own share of the device. What is not reached is nan. ``methods`` are those of
+    `METHODS` to keep; the plain recipe is kept with them.
+    """
+    frame = final_accuracy(ds, last=1)
+    frame["remedies"] = _remedies(frame)
+    count = frame["remedies"].map(len)
+    frame["method"] = np.where(count > 1, TOGETHER, [names[0] if names else PLAIN for names in frame["remedies"]])
+    frame["epoch_seconds"] = _epoch_seconds(frame, benchmarks)
+    series = ds["test_accuracy"].to_numpy()
+    for target in TARGETS:
+        epochs = np.where((series >= target).any(axis=1), (series >= target).argmax(axis=1) + 1.0, np.nan)
+        frame[f"updates_to_{target:.0%}"] = epochs * frame["updates"] / frame["epochs"]
+        frame[f"seconds_to_{target:.0%}"] = epochs * frame["epoch_seconds"]
+    return frame if methods is None else frame[frame["method"].isin([PLAIN, *methods])]
+
+
+def _remedies(frame: pd.DataFrame) -> pd.Series:
+    """Return what each run has that the plain recipe has not, as a list."""
+    adapted = frame["optimizer"].isin(ADAPTED)
+    has = pd.DataFrame(
+        {
+            "Nesterov": frame["optimizer"] == "nesterov",
+            "LARS": frame["optimizer"] == "lars",
+            "LAMB": frame["optimizer"] == "lamb",
+            "LEGW": frame["lr_scaling"] == "sqrt",
+            "label smoothing": frame["label_smoothing"] > 0,
+            "no decay on norms": (frame["weight_decay_on"] == "filters") & ~adapted,
+            "ghost batch norm": frame["bn_workers"] > 1,
+            "polynomial decay": frame["decay"].str.startswith("polynomial"),
+            "cosine decay": frame["decay"] == "cosine",
+            LONGER: frame["epochs"] > frame["epochs"].min(),
+        }
+    )
+    return has.apply(lambda row: [str(name) for name, own in row.items() if own], axis=1)
+
+
+def _epoch_seconds(frame: pd.DataFrame, benchmarks: xr.Dataset) -> pd.Series:
+    """Return the device seconds of an epoch of each run, without evaluation."""
+    seconds = frame["device_seconds"] / frame["epochs_done"]
+    for values, own in frame.groupby(["device", "arch", "batch_size", "optimizer"]):
+        device, arch, size, optimizer = values
+        for program in (ENGINE, str(optimizer)):  # the second in place of the first, where it was timed
+            speed = speed_at(speeds(benchmarks, str(device), program), str(arch), int(size))  # type: ignore[call-overload]
+            if np.isfinite(speed):
+                seconds[own.index] = own["training_examples"] / speed
+    return seconds
+
+
+def cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return accuracy, the gain over the plain recipe in points and the way to each target, by batch size and method.
+
+    Intervals are Student's over seeds, those of gains of pairs. Methods are in the order of their mean gain. Updates
+    and seconds are means over the seeds, nan unless all of them reach the target.
+    """
+    rows = []
+    for size, group in _winners(frame).groupby("batch_size", sort=True):
+        table = _by_seed(group)
+        for method in table:
+            own = group[group["method"] == method]
+            accuracy, gain = student(own["accuracy"]), _gain(table, str(method), PLAIN)
+            rows.append(
+                {
+                    "batch_size": size, "method": method, "remedies": ", ".join(own["remedies"].iloc[0]),
+                    "accuracy": accuracy.value, "low": max(0.0, accuracy.low), "high": min(1.0, accuracy.high),
+                    "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high, "n": accuracy.n,
+                    **{name: own[name].mean(skipna=False) for name in _WAY},
+                }
+            )  # fmt: skip
+    found = pd.DataFrame(rows)
+    order = found.groupby("method")["gain"].mean().sort_values(ascending=False, kind="stable").index
+    return found.assign(place=order.get_indexer(pd.Index(found["method"]))).sort_values(
+        ["place", "batch_size"], ignore_index=True
+    ).drop(columns="place")  # fmt: skip
+
+
+def _winners(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["seed"] != SEARCH_SEED]
+
+
+def _by_seed(group: pd.DataFrame) -> pd.DataFrame:
+    return group.pivot_table(index="seed", columns="method", values="accuracy")
+
+
+def _gain(table: pd.DataFrame, method: str, other: str) -> Estimate:
+    """Return what a method gains over another in points, paired by seed."""
+    pairs = (table[method] - table[other]).dropna()
+    return Estimate(0.0, 0.0, 0.0, len(pairs)) if method == other else student(pairs).points()
+
+
+def recommended(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return for each batch size the method of highest mean accuracy, and those as good within error.
+
+    Longer training is left out. ``as_good`` are methods that it does not beat, paired by seed, by Student's interval;
+    ``fastest`` is the method with the least mean time to the lower target.
+    """
+    fresh = _winners(frame)
+    fresh, known, rows = fresh[fresh["method"] != LONGER], cells(frame), []
+    for size, group in fresh.groupby("batch_size", sort=True):
+        table = _by_seed(group)
+        best = str(table.mean().idxmax())
+        others = [method for method in METHODS if method in table and method != best]
+        here = known[known["batch_size"] == size].set_index("method")
+        times = here[_WAY[1]].dropna().sort_values()
+        run = group[group["method"] == best].iloc[0]
+        rows.append(
+            {
+                "batch_size": size, "method": best, "settings": _settings(run), **here.loc[best].to_dict(),
+                "as_good": [method for method in others if _gain(table, best, method).low <= 0],
+                "fastest": times.index[0] if len(times) else "", "seconds": times.iloc[0] if len(times) else np.nan,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _settings(run: pd.Series) -> dict[str, object]:
+    """Return what has to be set to train as a run did, by the names of a run's config."""
+    names = ["optimizer", "lr", "weight_decay", "warmup_epochs", "decay"]
+    options = {"label_smoothing": 0.0, "bn_workers": 1, "weight_decay_on": "all", "trust": 0.001}
+    return {name: run[name] for name in [*names, *(name for name, usual in options.items() if run[name] != usual)]}
+
+
+def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
+    """Return `recommended` for readers."""
+    rows = found.to_dict("records")
+    return pd.DataFrame(
+        {
+            "batch size": [f"{row['batch_size']:,}" for row in rows],
+            "use": [row["remedies"] or PLAIN for row in rows],
+            "with": [", ".join(f"{name} {value}" for name, value in row["settings"].items()) for row in rows],
+            "test accuracy": [f"{row['accuracy']:.1%} ({row['low']:.1%} to {row['high']:.1%})" for row in rows],
+            "points over plain": [
+                f"{row['gain']:+.1f} ({row['gain_low']:+.1f} to {row['gain_high']:+.1f})" for row in rows
+            ],
+            "as good within error": [", ".join(row["as_good"]) for row in rows],
+            f"fastest to {TARGETS[0]:.0%}": [
+                f"{row['fastest']}, {row['seconds']:.2g} s" if row["fastest"] else "none" for row in rows
+            ],
+        }
+    )
+
+
+def accuracy_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracies of `cells` for readers, a row per method and a column per batch size."""
+    bounds = zip(table["accuracy"], table["low"], table["high"], strict=True)
+    return _by_size(table, "", [f"{value:.1%} ({low:.1%} to {high:.1%})" for value, low, high in bounds])
+
+
+def times(table: pd.DataFrame) -> pd.DataFrame:
+    """Return `cells` once for each target, with its ``target``, ``updates`` and ``seconds``."""
+    parts = [
+        table.drop(columns=_WAY).assign(
+            target=target, updates=table[f"updates_to_{target:.0%}"], seconds=table[f"seconds_to_{target:.0%}"]
+        )
+        for target in TARGETS
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def time_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return updates and device seconds to each target for readers, a row per method."""
+    columns = []
+    for target in TARGETS:
+        way = zip(table[f"updates_to_{target:.0%}"], table[f"seconds_to_{target:.0%}"], strict=True)
+        texts = [
+            f"{updates:,.0f} in {seconds:.2g} s" if np.isfinite(updates) else "not reached" for updates, seconds in way
+        ]
+        columns.append(_by_size(table, f"{target:.0%} at ", texts))
+    return pd.concat(columns, axis=1)
+
+
+def _by_size(table: pd.DataFrame, words: str, texts: list[str]) -> pd.DataFrame:
+    wide = table.assign(text=texts).pivot_table(index="method", columns="batch_size", values="text", aggfunc="first")
+    wide = wide.loc[list(dict.fromkeys(table["method"]))].fillna("")
+    return wide.set_axis([f"{words}batch {size:,}" for size in wide], axis=1).rename_axis(None)
+
+
+def times_by_seed(frame: pd.DataFrame, target: float) -> tuple[pd.DataFrame, int, int]:
+    """Return seconds to the target by seed and batch size, the batch size of highest throughput, and the best one.
+
+    At each batch size the method is the one that was fastest in the search, and so is the best batch size. A run that
+    does not reach the target counts with its whole length.
+    """
+    to = f"seconds_to_{target:.0%}"
+    whole = frame["epochs"] * frame["epoch_seconds"]
+    timed = frame.assign(missed=frame[to].isna(), seconds=frame[to].fillna(whole))
+    fresh = timed[timed["seed"] != SEARCH_SEED]
+    tried = timed[timed["seed"] == SEARCH_SEED].merge(fresh[SETTING].drop_duplicates(), on=SETTING)
+    fastest = tried.sort_values(["missed", "seconds"], kind="stable").drop_duplicates("batch_size")
+    chosen = fresh.merge(fastest[CELL], on=CELL).pivot_table(index="seed", columns="batch_size", values="seconds")
+    plain = fresh[fresh["method"] == PLAIN].sort_values("epoch_seconds")
+    return chosen.dropna(), int(plain["batch_size"].iloc[0]), int(fastest["batch_size"].iloc[0])
+
+
+def time_ratio(frame: pd.DataFrame, target: float) -> Estimate | None:
+    """Return time to the target at the batch size of highest throughput over that at the best, paired by seed."""
+    times, throughput, best = times_by_seed(frame, target)
+    return geometric(times[throughput] / times[best]) if min(times.shape) > 1 else None
