@@ -26,7 +26,8 @@ from dolb.figures.noise import maps, noise_by_eps, noise_by_extractor, noise_by_
 
 __all__ = [
     "accuracy_by_batch_size", "accuracy_by_decay", "accuracy_by_epoch", "accuracy_by_rate",
-    "accuracy_by_rate_and_batch", "accuracy_by_rule", "accuracy_by_set", "accuracy_by_share", "accuracy_by_updates",
-    "accuracy_by_warmup", "curvature_ratios", "first_updates", "gain_by_remedy", "gains", "loss_surfaces", "maps", "noise_by_eps",
-    "noise_by_extractor", "noise_by_map", "noise_stability", "preferred_batch_size", "recommendation", "time_by_remedy",
+    "accuracy_by_rate_and_batch", "accuracy_by_rule", "accuracy_by_set", "accuracy_by_share",
+    "accuracy_by_updates", "accuracy_by_warmup", "curvature_ratios", "first_updates", "gain_by_remedy", "gains",
+    "loss_surfaces", "maps", "noise_by_eps", "noise_by_extractor", "noise_by_map", "noise_stability",
+    "preferred_batch_size", "recommendation", "time_by_remedy",
 ]  # fmt: skip

@@ -24,10 +24,12 @@ CELL = ["batch_size", "method"]
 SETTING = [*CELL, "lr", "weight_decay"]  # by which a trial is known among those of its method
 PLAIN, TOGETHER, LONGER = "plain", "best together", "four times the epochs"
 ADAPTED = ("lars", "lamb")  # which leave norms and biases alone as their papers do
-METHODS = (
-    PLAIN, "Nesterov", "LARS", "LAMB", "LEGW", "label smoothing", "no decay on norms", "ghost batch norm",
-    "polynomial decay", "cosine decay", LONGER, TOGETHER,
-)  # fmt: skip
+METHODS = {  # what readers call each, by the name that the recipe has
+    "plain": PLAIN, "nesterov": "Nesterov", "lars": "LARS", "lamb": "LAMB", "legw": "LEGW",
+    "label-smoothing": "label smoothing", "no-decay-on-norms": "no decay on norms",
+    "ghost-batch-norm": "ghost batch norm", "polynomial": "polynomial decay", "cosine": "cosine decay",
+    "longer": LONGER, "stack": TOGETHER,
+}  # fmt: skip
 
 
 def runs(ds: xr.Dataset, benchmarks: xr.Dataset, methods: Sequence[str] | None = None) -> pd.DataFrame:
@@ -35,8 +37,8 @@ def runs(ds: xr.Dataset, benchmarks: xr.Dataset, methods: Sequence[str] | None =
 
     The method is the one remedy that a run has, or all of them together. A second is one of a run that has the device
     to itself, by the benchmark of the engine with the run's optimizer, else with SGD; where the device was not
-    benchmarked, it is one of the run's own share of the device. What is not reached is nan. ``methods`` are those of
-    `METHODS` to keep; the plain recipe is kept with them.
+    benchmarked, it is one of the run's own share of the device. What is not reached is nan. ``methods`` keeps those of
+    these names, which are the recipe's, and the plain recipe.
     """
     frame = final_accuracy(ds, last=1)
     frame["remedies"] = _remedies(frame)
@@ -48,7 +50,7 @@ def runs(ds: xr.Dataset, benchmarks: xr.Dataset, methods: Sequence[str] | None =
         epochs = np.where((series >= target).any(axis=1), (series >= target).argmax(axis=1) + 1.0, np.nan)
         frame[f"updates_to_{target:.0%}"] = epochs * frame["updates"] / frame["epochs"]
         frame[f"seconds_to_{target:.0%}"] = epochs * frame["epoch_seconds"]
-    return frame if methods is None else frame[frame["method"].isin([PLAIN, *methods])]
+    return frame if methods is None else frame[frame["method"].isin([PLAIN, *(METHODS[name] for name in methods)])]
 
 
 def _remedies(frame: pd.DataFrame) -> pd.Series:
@@ -89,8 +91,10 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
     Intervals are Student's over seeds, those of gains of pairs. Methods are in the order of their mean gain. Updates
     and seconds are means over the seeds, nan unless all of them reach the target.
     """
-    rows = []
-    for size, group in _winners(frame).groupby("batch_size", sort=True):
+    rows, fresh = [], _winners(frame)
+    if fresh.empty:
+        raise ValueError(f"no run has another seed than {SEARCH_SEED}: a search's winners are run when it is done")
+    for size, group in fresh.groupby("batch_size", sort=True):
         table = _by_seed(group)
         for method in table:
             own = group[group["method"] == method]
@@ -135,7 +139,7 @@ def recommended(frame: pd.DataFrame) -> pd.DataFrame:
     for size, group in fresh.groupby("batch_size", sort=True):
         table = _by_seed(group)
         best = str(table.mean().idxmax())
-        others = [method for method in METHODS if method in table and method != best]
+        others = [method for method in METHODS.values() if method in table and method != best]
         here = known[known["batch_size"] == size].set_index("method")
         times = here[_WAY[1]].dropna().sort_values()
         run = group[group["method"] == best].iloc[0]
@@ -152,7 +156,10 @@ def recommended(frame: pd.DataFrame) -> pd.DataFrame:
 def _settings(run: pd.Series) -> dict[str, object]:
     """Return what has to be set to train as a run did, by the names of a run's config."""
     names = ["optimizer", "lr", "weight_decay", "warmup_epochs", "decay"]
-    options = {"label_smoothing": 0.0, "bn_workers": 1, "weight_decay_on": "all", "trust": 0.001}
+    options = {
+        "lr_scaling": "none", "base_batch_size": 256, "label_smoothing": 0.0, "bn_workers": 1, "weight_decay_on": "all",
+        "trust": 0.001,
+    }  # fmt: skip
     return {name: run[name] for name in [*names, *(name for name, usual in options.items() if run[name] != usual)]}
 
 
