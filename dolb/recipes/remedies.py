@@ -85,7 +85,8 @@ def large_batch_remedies(
     ``part`` is ``search``, ``stack``, ``winners`` or ``all``. The last two follow from ``tried``, the final accuracy of
     finished runs by their keys, 0 for one that diverged: a method's winner is known once all its trials at the batch
     size are there, the stack once all methods' are. Of ``all``, what is not known yet is left out. ``seeds`` are the
-    winners'; ``methods`` are of `METHODS` or ``stack``, and ``plain``, to which all are compared, is always among them.
+    winners'; ``methods`` are of `METHODS` or ``stack``, for which all are searched, and ``plain``, to which they are
+    compared, is always among them.
     """
     study, tried = _STUDIES[scale], tried or {}
     asked = tuple(methods or (*study.methods, STACK))
@@ -107,7 +108,8 @@ def large_batch_remedies(
         raise ValueError(
             f"part {part!r} follows from the search, of which {lacking} runs are not there; run part 'search'"
         )
-    done = [runs for runs in (search | stack).values() if all(run.key in tried for run in runs)]
+    wanted = {cell: runs for cell, runs in (search | stack).items() if cell[0] in (PLAIN, *asked)}
+    done = [runs for runs in wanted.values() if all(run.key in tried for run in runs)]
     parts = {
         "search": [run for runs in search.values() for run in runs],
         "stack": [run for runs in stack.values() for run in runs],
@@ -116,6 +118,8 @@ def large_batch_remedies(
     if part not in (*parts, "all"):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(parts)}")
     chosen = [run for name, runs in parts.items() if part in (name, "all") for run in runs]
+    if not chosen:
+        raise ValueError(f"part {part!r} has no runs of methods {', '.join(asked)}; accepted: also {STACK}")
     return list({run.key: run for run in chosen}.values())
 
 

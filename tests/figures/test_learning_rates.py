@@ -68,3 +68,30 @@ def test_losses_by_rule_leave_out_rates_beyond_the_ladder():
     drawn = svg(figures.accuracy_by_rule(table))
     assert "batch size: 150" in drawn
     assert "batch size: 300" not in drawn
+
+
+REMEDIES = pd.DataFrame(
+    [
+        {"batch_size": size, "method": method, "remedies": method, "accuracy": 0.8, "low": 0.79, "high": 0.81, "n": 5,
+         "gain": gain, "gain_low": gain - 1, "gain_high": gain + 1, "target": target, "updates": 100.0,
+         "seconds": None if (method, target) == ("plain", 0.85) else 2.0}
+        for method, gain in (("LARS", 1.5), ("plain", 0.0))
+        for size in (1024, 16384)
+        for target in (0.8, 0.85)
+    ]
+)  # fmt: skip
+
+
+def test_gains_of_remedies_leave_out_the_plain_recipe_that_they_are_over():
+    drawn = svg(figures.gain_by_remedy(REMEDIES[REMEDIES["target"] == 0.8]))
+    assert "points over plain: +1.50" in drawn
+    assert "method: plain" not in drawn
+
+
+def test_times_of_remedies_offer_the_targets_and_leave_out_what_is_not_reached():
+    chart = figures.time_by_remedy(REMEDIES)
+    assert options(chart, "chosen_target") == [[0.8, 0.85]]
+    assert "method: plain" in svg(chart)
+    spec = chart.to_dict()
+    rows = [row for rows in spec["datasets"].values() for row in rows if row.get("method") == "plain"]
+    assert {row["target"] for row in rows} == {0.8}

@@ -122,6 +122,13 @@ def test_the_stack_has_winners_once_it_is_tried():
     assert {run.key for run in stack} <= {run.key for run in whole}
 
 
+def test_a_stack_needs_the_search_of_all_and_winners_are_of_the_methods_asked_for():
+    search = recipes.configs(SLUG, "demo", methods=["stack"])
+    assert search == recipes.configs(SLUG, "demo")
+    winners = recipes.configs(SLUG, "demo", part="winners", methods=["stack"], tried=reached(search))
+    assert {(run.optimizer, run.decay.split(":")[0], run.label_smoothing) for run in winners} == {("sgd", "step", 0)}
+
+
 def test_an_unknown_remedy_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="method 'larz' is not known; accepted: plain, nesterov, lars"):
         recipes.configs(SLUG, "demo", methods=["larz"])
