@@ -206,9 +206,9 @@ def _rows_of_methods(
     base = base.encode(
         y=alt.Y("method:N", title=None, sort=methods).axis(labelLimit=200, grid=True, tickBand="extent"),
         yOffset=alt.YOffset("batch_size:O").scale(paddingOuter=0.4),
-        color=alt.Color("batch_size:O", title="batch size (click)", legend=ABOVE).scale(
-            domain=sizes, range=[COLOURS[0], COLOURS[3], COLOURS[4], *COLOURS[1:3]][: len(sizes)]
-        ),
+        color=alt.Color("batch_size:O", title="batch size (click)")
+        .legend(orient="top", direction="horizontal", titleOrient="top", format=",")
+        .scale(domain=sizes, range=[COLOURS[0], COLOURS[3], COLOURS[4], *COLOURS[1:3]][: len(sizes)]),
         opacity=picked(picks),
     )
     tooltip = [

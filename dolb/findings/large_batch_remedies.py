@@ -140,7 +140,7 @@ def recommended(frame: pd.DataFrame) -> pd.DataFrame:
         table = _by_seed(group)
         best = str(table.mean().idxmax())
         others = [method for method in METHODS.values() if method in table and method != best]
-        here = known[known["batch_size"] == size].set_index("method")
+        here = known[(known["batch_size"] == size) & (known["method"] != LONGER)].set_index("method")
         times = here[_WAY[1]].dropna().sort_values()
         run = group[group["method"] == best].iloc[0]
         rows.append(
