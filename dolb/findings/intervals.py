@@ -51,6 +51,18 @@ def geometric(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
     return student(np.log(np.asarray(values, dtype=float))).map(lambda value: float(np.exp(value)))
 
 
+def jackknife(whole: np.ndarray, without: np.ndarray) -> Estimate:
+    """Return the mean of independent estimates, with the interval by what each is without one of its groups.
+
+    ``whole`` has an entry, and ``without`` a row, for each of them; the row has the estimate without each group.
+    """
+    n, groups = without.shape
+    squares = (groups - 1) / groups * np.square(without - without.mean(axis=1, keepdims=True)).sum(axis=1)
+    half = float(stats.t.ppf(TAILS[1], n * (groups - 1)) * np.sqrt(squares.sum()) / n)
+    mean = float(np.mean(whole))
+    return Estimate(mean, mean - half, mean + half, n)
+
+
 def welch(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> Estimate:
     """Return the mean of one sample less that of another, unpaired, with Welch's interval."""
     found = stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from dolb.recipes.batch_sizes import WORKERS, batch_size, critical_batch, even_batches
+from dolb.recipes.batch_sizes import WORKERS, batch_size, critical_batch, even_batches, trade_off
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
@@ -66,6 +66,7 @@ __all__ = [
     "require_own",
     "step_timeline",
     "takes",
+    "trade_off",
     "tuned",
     "tuning",
     "warmup",

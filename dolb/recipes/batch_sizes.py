@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dolb.training.config import NoiseScaleConfig, RunConfig
 
@@ -87,6 +88,7 @@ _DEPTHS = {
     "paper": ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
     "demo": ("smallnet-4", "smallnet-8"),
 }
+_COUNTED: dict[str, dict[str, Any]] = {"paper": {}, "demo": {"batch_sizes": (16, 64, 256, 1024), "lrs": (0.1, 0.5)}}
 _NOISE_SEEDS = {"resnet18": (0, 1, 2), "resnet34": (0, 1, 2)}
 
 
@@ -218,6 +220,17 @@ def critical_batch(
         )
         for run in runs
     ]
+
+
+def trade_off(
+    scale: str,
+    *,
+    archs: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[RunConfig]:
+    """Runs of the study by which the updates to a training loss are counted: its curves, of the demo's a part."""
+    return batch_size(scale, part="curve", archs=archs, seeds=seeds, epochs=epochs, **_COUNTED[scale])
 
 
 def _phases(epochs: int) -> str:

@@ -164,3 +164,12 @@ def test_cells_of_few_repetitions_share_the_spread_of_those_that_are_alike():
     assert np.log(found.loc[("a", "x"), "high"]) == pytest.approx(logs[0].mean() + half)
     assert found.loc[("b", "y"), "high"] > 9  # measured once, and as uncertain as its like
     assert intervals.pooled_geometric(values.drop(index=["a"]).iloc[-1:])["low"].isna().all()
+
+
+def test_the_jackknife_of_means_of_groups_is_students_interval():
+    """Of a mean over equal groups, leaving each out gives back the spread between the groups."""
+    groups = np.random.default_rng(0).normal(size=8)
+    without = (groups.sum() - groups) / 7
+    found = intervals.jackknife(np.array([groups.mean()]), without[np.newaxis])
+    expected = intervals.student(groups)
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
