@@ -7,6 +7,8 @@ import pandas as pd
 
 from dolb.figures.style import COLOURS, REPORTED, Panel, by_depth, network_colour, picked, titled
 
+_TICKS = alt.Axis(values=[part * 10**power for power in range(8) for part in (1, 2, 5)], format="~s", grid=False)
+
 
 def updates_by_examples(points: pd.DataFrame, curves: pd.DataFrame, marks: pd.DataFrame, title: str = "") -> Panel:
     """Draw updates against examples to a training loss, a point per batch size, with the fitted hyperbola.
@@ -18,8 +20,9 @@ def updates_by_examples(points: pd.DataFrame, curves: pd.DataFrame, marks: pd.Da
     names = by_depth(points["arch"])
     bind = alt.binding_radio(name="network ", options=names) if len(names) > 1 else alt.Undefined
     chosen = alt.param(name="chosen_arch", value=names[0], bind=bind)
-    x = alt.X("examples:Q", title="examples").scale(type="log", nice=False, padding=30).axis(format="~s", grid=False)
-    y = alt.Y("updates:Q", title="updates").scale(type="log", nice=False, padding=30).axis(format="~s", grid=False)
+    # On the right there is room for a label.
+    x = alt.X("examples:Q", title="examples", axis=_TICKS).scale(type="log", nice=False, padding=56)
+    y = alt.Y("updates:Q", title="updates", axis=_TICKS).scale(type="log", nice=False, padding=30)
     own = [alt.Chart(table).transform_filter("datum.arch == chosen_arch") for table in (curves, points, marks)]
     curve, dots, places = (chart.encode(x=x, y=y) for chart in own)
     whats = list(dict.fromkeys(marks["what"]))
@@ -57,11 +60,9 @@ def noise_scales(table: pd.DataFrame, reported: float | None = None, title: str 
     picks = alt.selection_point(fields=["arch"], bind="legend")
     whats, names = list(dict.fromkeys(table["what"])), by_depth(table["arch"])
     ends = [float(table["low"].min()) / 1.5, float(table["value"].max()) * 3]
-    scale = alt.Scale(type="log", domain=ends, nice=False, clamp=True)
+    scale = alt.Scale(type="log", domain=ends, nice=False)
     base = alt.Chart(table).encode(
-        x=alt.X("what:N", title="noise scale after an epoch, and the measured trade-off", sort=whats).axis(
-            labelAngle=0
-        ),
+        x=alt.X("what:N", title="noise scale after an epoch; trade-off", sort=whats).axis(labelAngle=0),
         xOffset=alt.XOffset("arch:N", sort=names).scale(paddingOuter=0.6),
         color=network_colour(names),
         opacity=picked(picks),
@@ -73,11 +74,13 @@ def noise_scales(table: pd.DataFrame, reported: float | None = None, title: str 
         alt.Tooltip("low:Q", title="interval from", format=",.0f"),
         alt.Tooltip("high:Q", title="interval to", format=",.0f"),
     ]
-    y = alt.Y("value:Q", title="batch size", scale=scale).axis(format="~s", grid=False)
+    y = alt.Y("value:Q", title="batch size", scale=scale, axis=_TICKS)
     line = alt.Chart(pd.DataFrame({"value": [] if reported is None else [reported]})).mark_rule(
         color=REPORTED, strokeDash=[4, 3]
     )
-    bars = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="batch size", scale=scale), y2="high:Q")
+    bars = base.mark_rule(strokeWidth=1.5, clip=True).encode(
+        y=alt.Y("low:Q", title="batch size", scale=scale, axis=_TICKS), y2="high:Q"
+    )
     dots = base.mark_point(filled=True, size=60, opacity=1).encode(y=y, tooltip=tooltip)
     return alt.layer(line.encode(y=y), bars.add_params(picks), dots).properties(
         width="container", height=320, title=titled(title)

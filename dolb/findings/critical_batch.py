@@ -102,7 +102,7 @@ def hyperbolas(fits: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 def marks(fits: pd.DataFrame, reported: float | None = None) -> pd.DataFrame:
     """Return where on each hyperbola its own critical batch size is, and where the reported one would be."""
     own = fits.assign(what="critical batch size", batch=fits["value"])
-    theirs = fits.assign(what="critical batch size as reported", batch=reported)
+    theirs = fits.assign(what="as reported", batch=reported)
     return _on(own if reported is None else pd.concat([own, theirs]))
 
 

@@ -29,7 +29,7 @@ def test_the_trade_off_marks_the_critical_batch_and_the_reported_one(reported):
     chart = figures.updates_by_examples(POINTS, study.hyperbolas(fits, POINTS), study.marks(fits, reported))
     drawn = svg(chart)
     assert f"mark: critical batch size; batch size: {fits['value'][0]:.0f}" in drawn
-    assert ("mark: critical batch size as reported; batch size: 900" in drawn) == (reported is not None)
+    assert ("mark: as reported; batch size: 900" in drawn) == (reported is not None)
     bound = [one["bind"]["options"] for one in chart.to_dict()["params"] if "bind" in one]
     assert bound == [["resnet18", "resnet50"]]
 
