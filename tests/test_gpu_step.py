@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from benchmarks import cpu_step, gpu_step
+from dolb.findings import engine as findings
 from dolb.profiling import steps
 from dolb.training import engine
 from dolb.training.config import OPTIMIZERS, RunConfig
@@ -64,7 +65,7 @@ def test_the_programs_agree_on_the_first_losses_and_can_be_timed():
         seconds=0.05,
     )
     assert {name: program.ready for name, program in timed.items() if program.ready} == {"DataLoader, 8 workers": 16}
-    cells = steps.compare(ds, steps.EAGER)
+    cells = findings.compare(ds, steps.EAGER)
     assert (cells["images_per_second"] > 0).all()
 
 
@@ -96,7 +97,7 @@ def test_the_engine_can_be_timed_alone():
     }
     bursts = {name: program.burst for name, program in timed.items()}
     ds = steps.time_bursts(bursts, {name: one.runs for name, one in timed.items()}, about, repeats=2, seconds=0.05)
-    assert (steps.compare(ds, "dolb, one run")["images_per_second"] > 0).all()
+    assert (findings.compare(ds, "dolb, one run")["images_per_second"] > 0).all()
 
 
 @on_gpu
@@ -106,4 +107,4 @@ def test_the_step_can_be_timed_with_each_optimizer_beside_sgd():
     assert list(timed) == list(OPTIMIZERS)
     bursts = {name: program.burst for name, program in timed.items()}
     ds = steps.time_bursts(bursts, dict.fromkeys(timed, 1), about, repeats=2, seconds=0.05)
-    assert (steps.compare(ds, "sgd")["ratio"] > 0).all()
+    assert (findings.compare(ds, "sgd")["ratio"] > 0).all()
