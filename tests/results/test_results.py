@@ -260,8 +260,11 @@ def test_the_commit_is_that_of_the_checkout(monkeypatch, commit_unknown_yet, rep
 
 
 @pytest.mark.parametrize("slug", ["batch-size", "benchmarks"])
-def test_a_file_reads_as_xarray_itself_would_read_it(repo_root, slug):
+def test_a_file_reads_as_xarray_itself_would_read_it_and_is_written_so(repo_root, slug, tmp_path):
     path = repo_root / "results" / f"{slug}.nc"
-    theirs = xr.load_dataset(path, engine="h5netcdf")
-    xr.testing.assert_equal(results.load(path), theirs)
-    assert set(results.load(path).coords) == set(theirs.coords)
+    ours = results.load(path)
+    for file in (path, results.save(ours, tmp_path / "again.nc")):
+        theirs = xr.load_dataset(file, engine="h5netcdf")
+        xr.testing.assert_equal(ours, theirs)
+        assert set(ours.coords) == set(theirs.coords)
+        assert ours["device"].attrs == theirs["device"].attrs
