@@ -2,7 +2,7 @@
 
 The ResNets are torchvision's with the ImageNet stem, as the studies used them on 32x32 images. Data-parallel training
 without synchronized batch norm takes statistics over each worker's share of the global batch; ghost batch norm does the
-same on one device, over ``bn_workers`` shares.
+same on one device, over ``bn_workers`` shares. torchvision is imported where a network is built: it takes two seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-import torchvision
 from torch import nn
 from torch.nn import functional as F
 
@@ -33,11 +32,11 @@ class SmallResNet(nn.Module):
     """A residual network for images of a few pixels: one width, halved once at the start."""
 
     def __init__(self, blocks: int, width: int, num_classes: int, channels: int, norm: Normalizer):
+        from torchvision.models.resnet import BasicBlock
+
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, 2, 1, bias=False), norm(width), nn.ReLU())
-        self.blocks = nn.Sequential(
-            *(torchvision.models.resnet.BasicBlock(width, width, norm_layer=norm) for _ in range(blocks))
-        )
+        self.blocks = nn.Sequential(*(BasicBlock(width, width, norm_layer=norm) for _ in range(blocks)))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(width, num_classes)
 
@@ -52,7 +51,9 @@ def _small(blocks: int, width: int = 16) -> Architecture:
 
 def _torchvision(name: str, width: int) -> Architecture:
     def build(num_classes: int, channels: int, norm: Normalizer) -> nn.Module:
-        network = torchvision.models.get_model(name, weights=None, num_classes=num_classes, norm_layer=norm)
+        from torchvision.models import get_model
+
+        network = get_model(name, weights=None, num_classes=num_classes, norm_layer=norm)
         if channels != 3:
             network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
         return network
@@ -61,9 +62,11 @@ def _torchvision(name: str, width: int) -> Architecture:
 
 
 def _vgg11(num_classes: int, channels: int, _norm: Normalizer) -> nn.Module:
+    from torchvision.models import vgg11
+
     # As for ImageNet: 32x32 images leave one position, which the pooling copies to the 49 that the head has weights
     # for. Without dropout, so that ranks and one process do the same arithmetic.
-    network = torchvision.models.vgg11(weights=None, num_classes=num_classes, dropout=0.0)
+    network = vgg11(weights=None, num_classes=num_classes, dropout=0.0)
     if channels != 3:
         network.features[0] = nn.Conv2d(channels, 64, kernel_size=3, padding=1)
     return network

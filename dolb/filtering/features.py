@@ -9,7 +9,6 @@ from urllib.error import URLError
 
 import numpy as np
 import torch
-import torchvision
 from torch import nn
 from tqdm.auto import tqdm
 
@@ -78,7 +77,9 @@ def pretrained(arch: str) -> nn.Module:
 
     The weights are fetched once, into torch's cache folder (``TORCH_HOME``).
     """
-    weights = torchvision.models.get_model_weights(arch)[PRETRAINED_WEIGHTS]
+    from torchvision.models import get_model_weights  # late: it takes two seconds
+
+    weights = get_model_weights(arch)[PRETRAINED_WEIGHTS]
     network = models.build(arch, len(weights.meta["categories"]))
     try:
         state = weights.get_state_dict(progress=True, check_hash=True, map_location="cpu", weights_only=True)
