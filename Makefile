@@ -29,10 +29,11 @@ book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|p
 pages: .venv/.stamp ## Renew the pages and the picture that are made from the claims and the results
 	.venv/bin/dolb pages
 
-# Without ARGS two halves of about the same length run at once, each with a thread for its arithmetic: on two cores more of
-# them only wait for each other. Tests that start ranks wait for processes most of the time, and stand in one half.
+# Without ARGS two halves of about the same length run at once, each with a thread for its arithmetic (and for t-SNE's, by
+# the second name): on two cores more of them only wait for each other. Tests that start ranks wait for processes most of
+# the time, and stand in one half.
 BESIDE_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser tests/publishing
-HALF = OMP_NUM_THREADS=1 $(PY) -m pytest
+HALF = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest
 test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 test-ranks test-others)
 
