@@ -1,6 +1,5 @@
 """What tests of communication share: the libraries, and the traces recorded once."""
 
-import gzip
 from pathlib import Path
 
 import pytest
@@ -32,15 +31,3 @@ def library(request):
 def recorded(request):
     """The events of the traces of one library; reading needs no Horovod."""
     return read(find(TRACES / request.param))
-
-
-@pytest.fixture
-def unpacked(tmp_path):
-    """Copy one recorded trace as plain text to where it can be damaged."""
-
-    def copy(library, name):
-        path = tmp_path / f"{name}.json"
-        path.write_bytes(gzip.decompress((TRACES / library / f"{name}.json.gz").read_bytes()))
-        return path
-
-    return copy

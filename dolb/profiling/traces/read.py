@@ -21,17 +21,12 @@ import pandas as pd
 import xarray as xr
 
 from dolb import results
-from dolb.profiling.traces.formats import COLUMNS, TraceError, read_file
+from dolb.profiling.traces.formats import COLUMNS, read_file
 
 
 def find(folder: str | Path) -> list[Path]:
     """Return the traces in a measurement's folder."""
-    found = [path for kind in ("torch", "horovod") for path in sorted(Path(folder).glob(f"{kind}-*.json*"))]
-    if not found:
-        raise TraceError(
-            f"{folder} holds no torch-*.json or horovod-*.json; `measure` writes them where trace_steps > 0"
-        )
-    return found
+    return [path for kind in ("torch", "horovod") for path in sorted(Path(folder).glob(f"{kind}-*.json*"))]
 
 
 def read(paths: Iterable[str | Path]) -> xr.Dataset:
