@@ -1,4 +1,4 @@
-"""The panel of the book: the same model in JavaScript, its numbers from one place, and a page that answers."""
+"""The panel of the book: the same model in JavaScript, and its numbers from one place."""
 
 import itertools
 import json
@@ -23,8 +23,6 @@ from dolb.profiling.simulator.whatif import (
 )
 
 NODE = shutil.which("node")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 SCRIPT = "book/_static/whatif.js"
 
 SUMMIT = network.preset("summit")
@@ -151,81 +149,3 @@ def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it(t
 def test_no_text_of_the_data_can_end_its_script_early():
     html = whatif_html({"models": {"</script><b>": 1}})
     assert "</script><b>" not in html
-
-
-@pytest.fixture(scope="module")
-def page(repo_root, require_part, tmp_path_factory, times):
-    require_part("browser", CHROMIUM is not None and DRIVER is not None, "chromium or chromedriver is not installed")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    folder = tmp_path_factory.mktemp("page")
-    shutil.copy(repo_root / SCRIPT, folder)
-    head = "<!doctype html><html lang=en><meta charset=utf-8><title>What if</title>"
-    (folder / "index.html").write_text(head + whatif_html(whatif_data(times), static="."), encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,1200"]
-    for flag in [*flags, "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder}/profile"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.get((folder / "index.html").as_uri())
-    yield driver
-    driver.quit()
-
-
-def curve(page, library):
-    return page.find_element("css selector", f"path.{library}").get_attribute("d")
-
-
-def control(page, name):
-    return page.find_element("name", name)
-
-
-@pytest.mark.browser
-def test_the_page_draws_both_curves_says_simulated_and_complains_of_nothing(page):
-    assert curve(page, "ddp") != curve(page, "horovod")
-    assert page.find_element("css selector", "[aria-live]").text.startswith("Simulated, ")
-    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
-
-
-@pytest.mark.browser
-def test_the_keyboard_alone_moves_a_curve(page):
-    from selenium.webdriver.common.keys import Keys
-
-    before = curve(page, "ddp"), curve(page, "horovod")
-    control(page, "response_cache").send_keys(Keys.SPACE)
-    assert curve(page, "ddp") == before[0]
-    assert curve(page, "horovod") != before[1]
-    control(page, "bandwidth").send_keys(Keys.HOME)
-    assert curve(page, "ddp") != before[0]
-
-
-@pytest.mark.browser
-def test_another_gpu_has_other_curves(page):
-    from selenium.webdriver.common.keys import Keys
-
-    before = curve(page, "ddp"), curve(page, "horovod")
-    control(page, "gpu").send_keys(MEASURED_GPU)
-    assert curve(page, "ddp") != before[0]
-    assert curve(page, "horovod") != before[1]
-    control(page, "gpu").send_keys(Keys.HOME)
-    assert (curve(page, "ddp"), curve(page, "horovod")) == before
-
-
-@pytest.mark.browser
-def test_every_control_has_a_label(page):
-    unlabelled = page.execute_script(
-        "return [...document.querySelectorAll('.dolb-whatif input, .dolb-whatif select')]"
-        ".filter((control) => !control.labels.length || !control.labels[0].textContent.trim()).length"
-    )
-    assert unlabelled == 0
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_lines_change_with_the_theme(page, theme):
-    page.execute_script(f"document.documentElement.dataset.theme = '{theme}'")
-    stroke = page.execute_script("return getComputedStyle(document.querySelector('path.ddp')).stroke")
-    assert stroke == {"light": "rgb(0, 114, 178)", "dark": "rgb(86, 180, 233)"}[theme]
