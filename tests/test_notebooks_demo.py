@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import nbformat
 import pytest
+from executed import outputs_of
 from typer.testing import CliRunner
 
 from dolb import data, publishing
@@ -22,11 +21,6 @@ OTHERS = (
 )  # fmt: skip
 # For a notebook, by the time of its processes on as many cores; the first of those on filtering makes maps for all.
 DEMO_SECONDS, CORES = 120, 2
-
-
-def outputs_of(notebook: Path) -> str:
-    cells = nbformat.read(notebook, 4).cells
-    return " ".join(str(out) for cell in cells if cell.cell_type == "code" for out in cell.outputs)
 
 
 @pytest.mark.parametrize("name", [*FILTERING, *OTHERS])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import nbformat
 import pytest
+from executed import outputs_of
 
 from dolb import publishing, results
 
@@ -17,9 +17,9 @@ def narrowed(tmp_path, repo_root, monkeypatch):
 
     def run(name, **parameters):
         source = repo_root / "notebooks" / f"{name}.ipynb"
-        target = publishing.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
-        cells = nbformat.read(target, 4).cells
-        return " ".join(str(out) for cell in cells if cell.cell_type == "code" for out in cell.outputs)
+        return outputs_of(
+            publishing.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
+        )
 
     return run
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import nbformat
 import pytest
+from executed import outputs_of
 from waiting import cpu_seconds
 
 from dolb import publishing, results
@@ -15,11 +13,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a machine that othe
 
 COMMUNICATION = ("11-ddp-vs-horovod", "12-step-timeline")
 DEMO_SECONDS, CORES = 120, 2  # for a notebook, by the time of its processes on as many cores
-
-
-def outputs_of(notebook: Path) -> str:
-    cells = nbformat.read(notebook, 4).cells
-    return " ".join(str(out) for cell in cells if cell.cell_type == "code" for out in cell.outputs)
 
 
 @pytest.mark.parametrize("name", COMMUNICATION)
