@@ -1,12 +1,14 @@
 """What remedies do for large batches: accuracy over that of the plain recipe, and device time to a target accuracy.
 
 A search with one seed chose the setting of every method. All that is said of a method is of that setting with other
-seeds, paired with the plain recipe's, so that choosing flatters nobody.
+seeds, paired with the plain recipe's, so that choosing flatters nobody. Until any winner was run again, what is said is
+of the search's best, one run each and without intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,21 +90,19 @@ def _epoch_seconds(frame: pd.DataFrame, benchmarks: xr.Dataset) -> pd.Series:
 def cells(frame: pd.DataFrame) -> pd.DataFrame:
     """Return accuracy, the gain over the plain recipe in points and the way to each target, by batch size and method.
 
-    Intervals are Student's over seeds, those of gains of pairs. Methods are in the order of their mean gain. Updates
-    and seconds are means over the seeds, nan unless all of them reach the target.
+    Intervals are Student's over seeds, those of gains of pairs; of one seed there is none (nan). Methods are in the
+    order of their mean gain. Updates and seconds are means over the seeds, nan unless all of them reach the target.
     """
     rows, fresh = [], _winners(frame)
-    if fresh.empty:
-        raise ValueError(f"no run has another seed than {SEARCH_SEED}: a search's winners are run when it is done")
     for size, group in fresh.groupby("batch_size", sort=True):
         table = _by_seed(group)
         for method in table:
             own = group[group["method"] == method]
-            accuracy, gain = student(own["accuracy"]), _gain(table, str(method), PLAIN)
+            accuracy, gain = _known(student(own["accuracy"])), _known(_gain(table, str(method), PLAIN))
             rows.append(
                 {
                     "batch_size": size, "method": method, "remedies": ", ".join(own["remedies"].iloc[0]),
-                    "accuracy": accuracy.value, "low": max(0.0, accuracy.low), "high": min(1.0, accuracy.high),
+                    "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high,
                     "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high, "n": accuracy.n,
                     **{name: own[name].mean(skipna=False) for name in _WAY},
                 }
@@ -115,7 +115,12 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _winners(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["seed"] != SEARCH_SEED]
+    fresh = frame[frame["seed"] != SEARCH_SEED]
+    return fresh if len(fresh) else frame.loc[frame.groupby(CELL)["accuracy"].idxmax()]
+
+
+def _known(one: Estimate) -> Estimate:
+    return one if np.isfinite(one.high) else Estimate(one.value, np.nan, np.nan, one.n)
 
 
 def _by_seed(group: pd.DataFrame) -> pd.DataFrame:
@@ -146,7 +151,7 @@ def recommended(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "batch_size": size, "method": best, "settings": _settings(run), **here.loc[best].to_dict(),
-                "as_good": [method for method in others if _gain(table, best, method).low <= 0],
+                "as_good": [method for method in others if len(table) > 1 and _gain(table, best, method).low <= 0],
                 "fastest": times.index[0] if len(times) else "", "seconds": times.iloc[0] if len(times) else np.nan,
             }
         )  # fmt: skip
@@ -164,16 +169,18 @@ def _settings(run: pd.Series) -> dict[str, object]:
 
 
 def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
-    """Return `recommended` for readers."""
+    """Return `recommended` for readers, without columns that say nothing yet."""
     rows = found.to_dict("records")
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "batch size": [f"{row['batch_size']:,}" for row in rows],
             "use": [row["remedies"] or PLAIN for row in rows],
             "with": [", ".join(f"{name} {value}" for name, value in row["settings"].items()) for row in rows],
-            "test accuracy": [f"{row['accuracy']:.1%} ({row['low']:.1%} to {row['high']:.1%})" for row in rows],
+            "test accuracy": [_percent(row) for row in rows],
             "points over plain": [
-                f"{row['gain']:+.1f} ({row['gain_low']:+.1f} to {row['gain_high']:+.1f})" for row in rows
+                f"{row['gain']:+.1f}"
+                + (f" ({row['gain_low']:+.1f} to {row['gain_high']:+.1f})" if np.isfinite(row["gain_low"]) else "")
+                for row in rows
             ],
             "as good within error": [", ".join(row["as_good"]) for row in rows],
             f"fastest to {TARGETS[0]:.0%}": [
@@ -181,12 +188,17 @@ def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
             ],
         }
     )
+    return table.loc[:, (table != "").any()]
 
 
 def accuracy_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracies of `cells` for readers, a row per method and a column per batch size."""
-    bounds = zip(table["accuracy"], table["low"], table["high"], strict=True)
-    return _by_size(table, "", [f"{value:.1%} ({low:.1%} to {high:.1%})" for value, low, high in bounds])
+    return _by_size(table, "", [_percent(row) for row in table.to_dict("records")])
+
+
+def _percent(row: Mapping[Hashable, Any]) -> str:
+    bounds = f" ({row['low']:.1%} to {row['high']:.1%})" if np.isfinite(row["low"]) else ""
+    return f"{row['accuracy']:.1%}{bounds}"
 
 
 def times(table: pd.DataFrame) -> pd.DataFrame:
@@ -237,5 +249,7 @@ def times_by_seed(frame: pd.DataFrame, target: float) -> tuple[pd.DataFrame, int
 
 def time_ratio(frame: pd.DataFrame, target: float) -> Estimate | None:
     """Return time to the target at the batch size of highest throughput over that at the best, paired by seed."""
+    if not (frame["seed"] != SEARCH_SEED).any():
+        return None
     times, throughput, best = times_by_seed(frame, target)
     return geometric(times[throughput] / times[best]) if min(times.shape) > 1 else None
