@@ -21,7 +21,7 @@ def updates_by_examples(points: pd.DataFrame, curves: pd.DataFrame, marks: pd.Da
     bind = alt.binding_radio(name="network ", options=names) if len(names) > 1 else alt.Undefined
     chosen = alt.param(name="chosen_arch", value=names[0], bind=bind)
     # On the right there is room for a label.
-    x = alt.X("examples:Q", title="examples", axis=_TICKS).scale(type="log", nice=False, padding=56)
+    x = alt.X("examples:Q", title="images", axis=_TICKS).scale(type="log", nice=False, padding=56)
     y = alt.Y("updates:Q", title="updates", axis=_TICKS).scale(type="log", nice=False, padding=30)
     own = [alt.Chart(table).transform_filter("datum.arch == chosen_arch") for table in (curves, points, marks)]
     curve, dots, places = (chart.encode(x=x, y=y) for chart in own)
@@ -37,7 +37,7 @@ def updates_by_examples(points: pd.DataFrame, curves: pd.DataFrame, marks: pd.Da
             tooltip=[
                 alt.Tooltip("batch_size:Q", title="batch size", format=","),
                 alt.Tooltip("updates:Q", format=",.0f"),
-                alt.Tooltip("examples:Q", format=",.0f"),
+                alt.Tooltip("examples:Q", title="images", format=",.0f"),
                 alt.Tooltip("lr:Q", title="best learning rate"),
                 alt.Tooltip("n:Q", title="seeds"),
             ],

@@ -14,7 +14,6 @@ from scipy import stats
 
 from dolb.findings import intervals
 from dolb.findings.batch_size import CELL, curve_runs, preferred
-from dolb.findings.intervals import Estimate
 
 TARGET = 1.2  # nats of training loss; the lowest, in tenths, that five batch sizes of every network reach
 FEWEST_SIZES = 4  # a hyperbola through fewer says nothing
@@ -118,9 +117,10 @@ def _on(batches: pd.DataFrame) -> pd.DataFrame:
 def noise_scales(ds: xr.Dataset) -> pd.DataFrame:
     """Return the noise scale of each network after each phase, over its seeds: arch, epoch, value, low, high, n, loss.
 
-    Averaged is its inverse, the square of the mean gradient in units of the variance, which may be near zero or below;
-    then the noise scale, or its upper end, is infinite. The interval is that of measuring, by leaving out groups of the
-    gradients; how other seeds would differ is not in it. ``loss`` is the training loss of the epoch before.
+    Of several seeds it is the geometric mean, with Student's interval of the logarithms. Of one seed the interval is
+    that of measuring, by leaving out groups of the gradients: of the inverse, the square of the mean gradient in units
+    of the variance, which may be near zero or below; then the noise scale, or its upper end, is infinite. ``loss`` is
+    the training loss of the epoch before.
     """
     inverse = (ds["gradient_square"] / ds["gradient_variance"]).to_numpy()
     epochs, archs = ds["phase_epoch"].to_numpy(), ds["arch"].to_numpy()
@@ -132,13 +132,17 @@ def noise_scales(ds: xr.Dataset) -> pd.DataFrame:
             values = inverse[own[run], phase]
             known = np.isfinite(values).all(axis=1)
             if known.any():
-                found = intervals.jackknife(values[known, 0], values[known, 1:])
                 loss = float(ds["train_loss"].to_numpy()[own[run][known], int(epoch) - 1].mean())
-                rows.append((arch, int(epoch), *_inverted(found), found.n, loss))
+                rows.append((arch, int(epoch), *_over_seeds(values[known]), int(known.sum()), loss))
     return pd.DataFrame(rows, columns=["arch", "epoch", "value", "low", "high", "n", "loss"])
 
 
-def _inverted(found: Estimate) -> tuple[float, ...]:
+def _over_seeds(inverse: np.ndarray) -> tuple[float, ...]:
+    """Return value, low and high from a row for each seed: the inverse of its noise scale, then without each group."""
+    if len(inverse) > 1 and (inverse[:, 0] > 0).all():
+        found = intervals.geometric(1 / inverse[:, 0])
+        return found.value, found.low, found.high
+    found = intervals.jackknife(inverse[:, 0], inverse[:, 1:])
     return tuple(1 / one if one > 0 else float("inf") for one in (found.value, found.high, found.low))
 
 
@@ -171,7 +175,8 @@ def beside(fits: pd.DataFrame, noise: pd.DataFrame, ds: xr.Dataset) -> pd.DataFr
                 for epoch, own in noise.groupby("epoch")
             },
             "most accurate batch": pd.Series(
-                [f"{size:,} ({low:,} to {high:,})" for size, low, high in sizes], optima.index
+                [f"{size:,} ({low:,} to {high:,})" if low < high else f"{size:,}" for size, low, high in sizes],
+                optima.index,
             ),
         }
     ).reindex(optima.index)

@@ -136,8 +136,7 @@ def _gain(table: pd.DataFrame, method: str, other: str) -> Estimate:
 def recommended(frame: pd.DataFrame) -> pd.DataFrame:
     """Return for each batch size the method of highest mean accuracy, and those as good within error.
 
-    Longer training is left out. ``as_good`` are methods that it does not beat, paired by seed, by Student's interval;
-    ``fastest`` is the method with the least mean time to the lower target.
+    Longer training is left out. ``as_good`` are methods that it does not beat, paired by seed, by Student's interval.
     """
     fresh = _winners(frame)
     fresh, known, rows = fresh[fresh["method"] != LONGER], cells(frame), []
@@ -146,13 +145,11 @@ def recommended(frame: pd.DataFrame) -> pd.DataFrame:
         best = str(table.mean().idxmax())
         others = [method for method in METHODS.values() if method in table and method != best]
         here = known[(known["batch_size"] == size) & (known["method"] != LONGER)].set_index("method")
-        times = here[_WAY[1]].dropna().sort_values()
         run = group[group["method"] == best].iloc[0]
         rows.append(
             {
                 "batch_size": size, "method": best, "settings": _settings(run), **here.loc[best].to_dict(),
                 "as_good": [method for method in others if len(table) > 1 and _gain(table, best, method).low <= 0],
-                "fastest": times.index[0] if len(times) else "", "seconds": times.iloc[0] if len(times) else np.nan,
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -183,9 +180,6 @@ def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
                 for row in rows
             ],
             "as good within error": [", ".join(row["as_good"]) for row in rows],
-            f"fastest to {TARGETS[0]:.0%}": [
-                f"{row['fastest']}, {row['seconds']:.2g} s" if row["fastest"] else "none" for row in rows
-            ],
         }
     )
     return table.loc[:, (table != "").any()]

@@ -98,9 +98,10 @@ def test_noise_scales_are_of_all_groups_and_of_the_mean_over_seeds():
     assert one["loss"].tolist() == pytest.approx([2.0, 1.0])
     assert one["low"][0] < 100 < one["high"][0] < np.inf
     assert one["high"][1] == np.inf  # the interval of the inverse holds zero
-    doubled = [[3 * value for value in early], late]
-    both = study.noise_scales(joined([measured([early, late]), measured(doubled, seed=1)]))
-    assert both["value"][0] == pytest.approx(1 / 0.02)
+    fourfold = [[4 * value for value in early], late]
+    both = study.noise_scales(joined([measured([early, late]), measured(fourfold, seed=1)]))
+    assert both["value"][0] == pytest.approx(50)  # between 100 and 25
+    assert both["low"][0] < 25 < 100 < both["high"][0]
     assert both["n"].tolist() == [2, 2]
     drawn = study.compared(study.critical(study.fewest(study.reached(joined([by_law(500)])))), one)
     assert np.isfinite(drawn[["value", "low", "high"]]).all(axis=None)
