@@ -197,7 +197,10 @@ def test_a_sweep_goes_on_from_restored_runs_and_masks(checkout, tmp_path):
     assert again.count("0 of them new") == 2
 
 
-def test_winners_of_a_search_are_swept_from_its_store_a_restored_one_and_what_is_published(checkout, tmp_path):
+def test_winners_of_a_search_are_swept_from_its_store_a_restored_one_and_what_is_published(
+    checkout, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DOLB_RESULTS", str(checkout / "results"))
     slug = "large-batch-remedies"
     narrowed = {"methods": ["lars"], "batch_sizes": [1024]}
     store, search = results.RunStore(checkout / "store"), recipes.configs(slug, "paper", part="search", **narrowed)

@@ -32,7 +32,7 @@ def sweep(
     memory_limit: float | None = None,
     time_limit: float | None = None,
     step: str | None = None,
-    make_run: Callable[..., engine.Run] = engine.Run,
+    make_run: Callable[..., engine.Run] | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """Return the runs of ``configs`` as one Dataset, training those that the store lacks.

@@ -31,10 +31,3 @@ def test_speeds_on_a_cpu(published):
 def test_what_the_fast_path_changes():
     found = study.differences(study.accuracies(results.published("fidelity")))
     agrees(found, "fidelity-differences", study.CELL)
-
-
-def test_an_optimizer_of_large_batches_takes_at_most_15_percent_longer_than_sgd(published):
-    cells = study.compare(steps.select(published, steps.BY_OPTIMIZER), "sgd")
-    assert set(cells["program"]) == {"sgd", "nesterov", "lars", "lamb"}
-    assert cells["batch_size"].min() == 1024
-    assert cells["ratio"].min() > 1 / 1.15
