@@ -190,7 +190,10 @@ def sweep(
         "repeats": repeats,
     }
     if recipes.takes(slug, "tried"):
-        finished = [*_finished(results.RunStore(store), slug), results.published_or_none(slug)]
+        finished = [
+            results.published_or_none(slug),
+            *_finished(results.RunStore(store), slug),
+        ]  # the store has the last word
         changes["tried"] = {key: value for ds in finished if ds is not None for key, value in reached(ds).items()}
     configs = recipes.configs(slug, scale, **changes)
     if keep:
