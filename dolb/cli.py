@@ -190,10 +190,8 @@ def sweep(
         "repeats": repeats,
     }
     if recipes.takes(slug, "tried"):
-        finished = [
-            results.published_or_none(slug),
-            *_finished(results.RunStore(store), slug),
-        ]  # the store has the last word
+        # The store has the last word.
+        finished = [results.published_or_none(slug), *_finished(results.RunStore(store), slug)]
         changes["tried"] = {key: value for ds in finished if ds is not None for key, value in reached(ds).items()}
     configs = recipes.configs(slug, scale, **changes)
     if keep:
