@@ -161,7 +161,7 @@ def fill(
         Begin nothing that would, by the longest so far, not end in time.
     gentle
         Let Ctrl-C and SIGTERM, which Slurm sends before it kills, wait until ``make`` has left off, as ``todo.ends()``
-        tells it to. A second one acts at once.
+        tells it to. A second Ctrl-C acts at once; schedulers may send SIGTERM twice, before they kill.
     size
         How much of the progress bar a config is, in ``unit``.
     """
@@ -210,7 +210,7 @@ def _make_all(todo: Todo[C], make: Callable[[Todo[C]], Iterable[xr.Dataset]], wa
 
 @contextlib.contextmanager
 def _interrupts(came: list[int]) -> Iterator[None]:
-    """Note Ctrl-C and SIGTERM, which then take effect only after the block; a second one at once.
+    """Note Ctrl-C and SIGTERM, which then take effect only after the block; a second Ctrl-C at once.
 
     One that this process was told to ignore, as shells tell what scripts start in the background, stays ignored.
     """
@@ -220,7 +220,8 @@ def _interrupts(came: list[int]) -> Iterator[None]:
 
     def note(number: int, frame: object) -> None:
         came.append(number)
-        signal.signal(number, before[number])
+        if number == signal.SIGINT:
+            signal.signal(number, before[number])
 
     heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
     before: dict[int, Any] = {number: signal.signal(number, note) for number in heard}

@@ -86,6 +86,13 @@ class RunStore:
                 return
             yield True
 
+    def held(self, key: str) -> bool:
+        """Return whether some process, on whatever machine, is making the run of that key."""
+        if not (self.folder / "locks" / f"{key}.lock").exists():
+            return False
+        with self.claim(key) as mine:
+            return not mine
+
     def set_aside(self, path: Path, reason: str, what: str = "the run") -> None:
         """Rename a file of the store that cannot be used, and say so; what it was of will be done again."""
         target = next(p for i in range(1, 10**6) if not (p := path.with_name(f"{path.name}.aside-{i}")).exists())

@@ -166,6 +166,23 @@ def test_ctrl_c_takes_effect_once_what_is_in_hand_is_saved(tmp_path):
     assert results.RunStore(tmp_path).keys() == [grid(1)[0].key]
 
 
+def test_a_second_sigterm_as_schedulers_send_it_breaks_nothing_off(tmp_path):
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+
+    def twice(todo):
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+        assert not came
+
+    try:
+        filled(3, Maker(after=twice), tmp_path, gentle=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM]  # once, and after what was in hand was saved
+    assert results.RunStore(tmp_path).keys() == [grid(1)[0].key]
+
+
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
