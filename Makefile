@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser compiler
+.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,12 +32,12 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 # Without ARGS two halves of about the same length run at once, each with a thread for its arithmetic (and for t-SNE's, by
 # the second name): on two cores more of them only wait for each other. Tests that start ranks wait for processes most of
 # the time, and stand in one half.
-BESIDE_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser tests/publishing
+BESIDE_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser tests/cluster tests/publishing
 HALF = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest
-test: .venv/.stamp browser ## Run the tests (ARGS="-k batch" reaches pytest)
+test: .venv/.stamp browser slurm ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 test-ranks test-others)
 
-test-ranks: .venv/.stamp browser
+test-ranks: .venv/.stamp browser slurm
 	$(HALF) -p no:cacheprovider $(BESIDE_RANKS)
 
 test-others: .venv/.stamp
@@ -105,4 +105,13 @@ browser:
 	    $(APT) update && $(APT) install -y --no-install-recommends chromium chromium-driver >/dev/null; \
 	  else false; \
 	  fi || echo "No Chromium with its driver, and no way to install them here: browser tests will be skipped."; \
+	fi
+
+# So with Slurm; one that is installed is left as it is, and tests start one of their own.
+slurm:
+	@if ! command -v sbatch >/dev/null || ! PATH=$$PATH:/usr/sbin command -v munged >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    $(APT) update && $(APT) install -y --no-install-recommends slurm-wlm munge >/dev/null; \
+	  else false; \
+	  fi || echo "No Slurm with munge, and no way to install them here: tests of clusters will be skipped."; \
 	fi

@@ -7,8 +7,8 @@ import os
 import tempfile
 import time
 import webbrowser
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Collection
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ import xarray as xr
 from typer.core import TyperGroup
 
 import dolb
-from dolb import claims, figures, map_pages, publishing, recipes, results, viewer
+from dolb import claims, cluster, figures, map_pages, publishing, recipes, results, viewer
 from dolb import data as datasets
 from dolb.findings import batch_size as study
 from dolb.findings.runs import reached
@@ -32,7 +32,7 @@ from dolb.training.device import DeviceError
 
 _FOR_THE_USER = (
     datasets.DataError, DeviceError, publishing.GateError, publishing.BookError, LinkError, RankError,
-    results.StoreError, FileNotFoundError, TimeoutError, TypeError, ValueError,
+    cluster.ClusterError, results.StoreError, FileNotFoundError, TimeoutError, TypeError, ValueError,
 )  # fmt: skip
 
 
@@ -145,6 +145,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 @app.command()
 def sweep(
+    ctx: typer.Context,
     slug: Slug,
     scale: Annotated[str, typer.Option(help="demo or paper.")] = "demo",
     store: Store = Path("store"),
@@ -171,6 +172,15 @@ def sweep(
     repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
+    on: Annotated[str | None, typer.Option(help="slurm, or local: start tasks there and return at once.")] = None,
+    parallel: Annotated[int | None, typer.Option(help="With --on: tasks at a time.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="With --on: GPUs of a task.")] = None,
+    minutes: Annotated[int | None, typer.Option(help="With --on slurm: time limit of a task.")] = None,
+    partition: Annotated[str | None, typer.Option(help="With --on slurm: as `sinfo` lists them.")] = None,
+    account: Annotated[str | None, typer.Option(help="With --on slurm: who pays.")] = None,
+    site: Annotated[
+        Path | None, typer.Option(envvar="DOLB_SITE", help="With --on: a file of these, as deploy/slurm/site.yml.")
+    ] = None,
 ) -> None:
     """Train, or measure, the runs of an experiment that the store lacks, or make its maps and masks."""
     if scale == "published":
@@ -203,6 +213,12 @@ def sweep(
     if dry_run:
         typer.echo("\n".join(_listing(configs)))
         return
+    wanted = {"parallel": parallel, "gpus": gpus, "minutes": minutes, "partition": partition, "account": account}
+    if on is not None:
+        _send(ctx, on, configs, site, {name: value for name, value in wanted.items() if value is not None})
+        return
+    if odd := [name for name, value in wanted.items() if value is not None]:
+        raise ValueError(f"--{odd[0]} is of tasks that are sent elsewhere; say --on slurm or --on local too")
     if isinstance(configs[0], ScalingConfig):
         ds = measure_all(configs, store=store, time_limit=time_limit)
     else:
@@ -212,6 +228,76 @@ def sweep(
     typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
     if ds.attrs.get("unavailable"):
         typer.echo(f"some cannot be made: {ds.attrs['unavailable']}")
+
+
+def _send(ctx: typer.Context, on: str, configs: list, site: Path | None, changes: dict[str, Any]) -> None:
+    """Send tasks elsewhere that call this command without what says where."""
+    if isinstance(configs[0], ScalingConfig):
+        raise ValueError("what measures ranks is not sent elsewhere yet; call it on the machine that is measured")
+    given, keys = ctx.params, [config.key for config in configs]
+    store = Path(given["store"])
+    left = len(set(keys).difference(results.RunStore(store).keys()))
+    settings = cluster.read_site(site) if site else cluster.Site()
+    if given["device"] != "auto":
+        changes.setdefault("gpus", max(1, settings.gpus) if given["device"].startswith("cuda") else 0)
+    if on == "local":
+        changes.setdefault("parallel", cluster.processes_here(changes.get("gpus", settings.gpus)))
+    settings = replace(settings, **changes)
+    if not left:
+        return
+    settings = replace(settings, parallel=min(settings.parallel, left))
+    results.RunStore(store).check_writable()
+    arguments = _arguments(ctx, leave_out={"on", "site", "dry_run", *(field.name for field in fields(settings))})
+    if given["at_once"] is None and not settings.gpus:
+        arguments += ["--at-once", "1"]  # on a CPU a task is one process
+    sent = cluster.send(arguments, store, slug=given["slug"], scale=given["scale"], on=on, site=settings, keys=keys)
+    typer.echo(f"{settings.parallel} tasks are sent; `dolb status --store {store}` says how far they are")
+    typer.echo(f"their logs are in {sent.folder}")
+
+
+def _arguments(ctx: typer.Context, leave_out: Collection[str]) -> list[str]:
+    """Return the arguments by which this command was called, or would be, as words of a command line."""
+    words = []
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        if parameter.name in leave_out or value is None:
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [parameter.opts[0], str(each)] if parameter.param_type_name == "option" else [str(each)]
+    return words
+
+
+@app.command()
+def status(
+    slug: Annotated[str | None, typer.Argument(help="The experiment.  [default: all that were sent]")] = None,
+    store: Store = Path("store"),
+) -> None:
+    """Say how far the experiments are that were sent elsewhere, with the end of the log of what failed.
+
+    The exit code is 0 if all runs are done, 3 while tasks wait or run, and 1 if runs are left that no task will make.
+    """
+    found = cluster.progress(store, slug)
+    if not found:
+        raise ValueError(f"nothing was sent from {store}; accepted: a store of `dolb sweep --on`")
+    for each in found:
+        typer.echo(f"{each.slug} at {each.scale} scale")
+        typer.echo(f"  runs   {each.done} done, {each.running} running, {each.waiting} waiting")
+        typer.echo("  tasks  " + ", ".join(f"{count} {state}" for state, count in each.tasks.items()))
+        left = "" if each.hours_left is None else f", about {each.hours_left:.2g} left"
+        typer.echo(f"  hours  {each.hours_used:.2g} used{left}")
+        for log in each.failed:
+            typer.echo("\n".join([f"  failed: {log}", *(f"    {line}" for line in cluster.tail(log))]))
+    codes = {each.code for each in found}
+    raise typer.Exit(next((code for code in (3, 1) if code in codes), 0))
+
+
+@app.command("cancel")
+def cancel_command(
+    slug: Annotated[str | None, typer.Argument(help="The experiment.  [default: all that were sent]")] = None,
+    store: Store = Path("store"),
+) -> None:
+    """Stop the tasks that were sent elsewhere; they save what is unfinished, and the same sweep goes on from there."""
+    typer.echo(f"{cluster.cancel(store, slug)} tasks are told to stop")
 
 
 def _listing(configs: list) -> list[str]:

@@ -39,9 +39,11 @@ ARROWS = {
     "dolb.viewer": set(),
     # What commands do with a map: its page, the decisions made there as a mask, the images for the book.
     "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.findings", "dolb.viewer"},
+    # Sends the command line's own sweep elsewhere, and reads the store to say how far it is.
+    "dolb.cluster": {"dolb.results"},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {
-        *("dolb", "dolb.maps", "dolb.map_pages", "dolb.recipes", "dolb.publishing", "dolb.viewer"),
+        *("dolb", "dolb.cluster", "dolb.maps", "dolb.map_pages", "dolb.recipes", "dolb.publishing", "dolb.viewer"),
         *LEAVES,
         *ROOMS,
         *READERS,

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60.0, what: str = "what is waited for") -> None:
-    """Return once the condition holds; fail if that takes too long."""
+def wait_until(
+    condition: Callable[[], object], seconds: float = 60.0, what: str = "what is waited for", every: float = 0.02
+) -> None:
+    """Return once the condition holds, asked every so many seconds; fail if that takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} took more than {seconds} s"
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def cpu_seconds() -> float:

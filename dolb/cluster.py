@@ -1,0 +1,400 @@
+"""Runs sent elsewhere: to Slurm as one array, or to processes of this machine, both through submitit.
+
+A task is the same `dolb sweep` that a person would call: it takes the next run that the store lacks, until none is
+left. So there is no list of tasks, and a slow or lost task costs nothing. Before its time limit a task saves the
+unfinished run and is queued again, on any node. Each array has a folder in the store, with what was asked for and logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
+
+    from dolb.results import RunStore
+
+PLACES = ("slurm", "local")
+WARNING_SECONDS = 90  # before the time limit; Slurm may be a minute early
+_WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESV_DEL_HOLD"}
+_FOREVER = 10**6
+# The warning may come while Python starts, when it would end it: it is held back until there is a run to save.
+_HOLD_BACK = (
+    "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
+
+class ClusterError(RuntimeError):
+    """Something about the cluster that the user can mend; the message says what."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site fills in: where tasks go, and what each of them gets."""
+
+    partition: str | None = None
+    account: str | None = None
+    gpus: int = 0
+    cpus: int = 1
+    memory_gb: int | None = None
+    minutes: int = 60
+    parallel: int = 4
+    setup: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for name, value in dataclasses.asdict(self).items():
+            _check(name, value)
+
+
+_SMALLEST = {"gpus": 0, "cpus": 1, "memory_gb": 1, "minutes": 1, "parallel": 1}
+_NAMES = [field.name for field in dataclasses.fields(Site)]
+
+
+def _check(name: str, value: object) -> None:
+    if value is None and name in ("partition", "account", "memory_gb"):
+        return
+    if name in _SMALLEST:
+        right = isinstance(value, int) and not isinstance(value, bool) and value >= _SMALLEST[name]
+        accepted = f"a whole number from {_SMALLEST[name]}"
+    elif name == "setup":
+        right, accepted = isinstance(value, list) and all(isinstance(line, str) for line in value), "a list of lines"
+    elif name == "options":
+        right, accepted = isinstance(value, dict), "names of sbatch's options with their values"
+    else:
+        right, accepted = isinstance(value, str), "a name"
+    if not right:
+        raise ValueError(f"{name} {value!r} is not understood; accepted: {accepted}")
+
+
+def read_site(path: Path) -> Site:
+    """Read a site's settings; a mistake is a ``ValueError`` of one line that names it and what is accepted."""
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        raise ValueError(f"there is no site file {path}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"site file {path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(given, dict):
+        raise ValueError(f"site file {path} has no names with values; accepted: {', '.join(_NAMES)}")
+    for name in given:
+        if name not in _NAMES:
+            close = difflib.get_close_matches(str(name), _NAMES, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"site file {path}: {name!r} is not known{hint}; accepted: {', '.join(_NAMES)}")
+    try:
+        return Site(**{name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        raise ValueError(f"site file {path}: {error}") from None
+
+
+class Task:
+    """What makes runs until the store lacks none: `dolb sweep` with these arguments, a process for each GPU.
+
+    USR2 comes before the time limit and at preemption: submitit calls ``checkpoint``, and queues the job again. SIGTERM
+    means the end, as by `dolb cancel`. Both let the sweep save what is unfinished.
+    """
+
+    def __init__(self, arguments: Sequence[str], folder: str, gpus: int = 0):
+        self.arguments, self.folder, self.gpus = list(arguments), folder, gpus
+
+    def __call__(self) -> str:
+        """Run the sweep to its end; returns ``ended``, or ``stopped`` where it was told to stop."""
+        import submitit
+
+        submitit.JobEnvironment().paths.result_pickle.unlink(missing_ok=True)  # of a time before it was queued again
+        self._processes: list[subprocess.Popen] = []
+        self._told = False
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # the sweep inherits this: Slurm signals it as well
+        signal.signal(signal.SIGTERM, self._stop)
+        command = [sys.executable, "-m", "dolb.cli", "sweep", *self.arguments]
+        for device in [["--device", f"cuda:{i}"] for i in range(self.gpus)] if self.gpus > 1 else [[]]:
+            self._processes.append(subprocess.Popen([*command, *device], cwd=self.folder, stdin=subprocess.DEVNULL))
+        if self._told:
+            self._stop()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
+        codes = self._wait()
+        if any(codes) and not self._told:
+            raise SystemExit(max(code if code >= 0 else 128 - code for code in codes))
+        return "stopped" if self._told else "ended"
+
+    def _wait(self) -> list[int]:
+        """Wait for the processes; not by Popen.wait, whose lock the handler of a signal would find taken."""
+        codes = []
+        for process in self._processes:
+            with contextlib.suppress(ChildProcessError):
+                codes.append(os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1]))
+        return codes
+
+    def _stop(self, *_: object) -> None:
+        self._told = True
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Let the sweep save what is unfinished, and return what goes on."""
+        from submitit.helpers import DelayedSubmission
+
+        self._stop()
+        self._wait()
+        return DelayedSubmission(Task(self.arguments, self.folder, self.gpus))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was asked for at once: the runs of one experiment, and the folder of the tasks that make them."""
+
+    folder: Path
+    slug: str
+    scale: str
+    on: str
+    host: str
+    keys: list[str]
+
+    @property
+    def name(self) -> str:
+        """Name of the array in Slurm's queue."""
+        return f"dolb-{self.folder.name}"
+
+    def log(self, task: str) -> Path:
+        """Return where a task writes what it says."""
+        return self.folder / f"{task}_0_log.out"
+
+    def states(self, queued: Mapping[str, str]) -> dict[str, str]:
+        """Return the state of each task: waiting, running, ended, failed, or cancelled before it began."""
+        known = [path.name.removesuffix("_submitted.pkl") for path in sorted(self.folder.glob("*_submitted.pkl"))]
+        found = {}
+        for task in [*known, *(task for task in queued if task not in known)]:
+            if task in queued:
+                found[task] = "waiting" if queued[task] in _WAITING else "running"
+            elif (self.folder / f"{task}_0_result.pkl").exists():
+                found[task] = "ended"
+            else:
+                found[task] = "failed" if self.log(task).exists() else "cancelled"
+        return found
+
+
+def send(
+    arguments: Sequence[str], store: Path, *, slug: str, scale: str, on: str, site: Site, keys: Sequence[str]
+) -> Sent:
+    """Start tasks that call `dolb sweep` with these arguments, on Slurm or as processes here, and return at once.
+
+    ``keys`` are those of the runs asked for, by which ``progress`` counts; the tasks go by the store alone.
+    """
+    if on not in PLACES:
+        raise ValueError(f"place {on!r} is not known; accepted: {', '.join(PLACES)}")
+    if on == "slurm" and not shutil.which("sbatch"):
+        raise ClusterError("there is no Slurm here, as sbatch is not on the path; --on local uses this machine alone")
+    stamp = f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    sent = Sent(store.resolve() / "jobs" / stamp, slug, scale, on, socket.gethostname(), list(keys))
+    sent.folder.mkdir(parents=True)
+    record = {name: value for name, value in dataclasses.asdict(sent).items() if name != "folder"}
+    (sent.folder / "sent.json").write_text(json.dumps(record))
+    task = Task(arguments, os.getcwd(), site.gpus if on == "slurm" else 0)
+    (_submit_to_slurm if on == "slurm" else _start_here)(task, sent, site)
+    return sent
+
+
+def _submit_to_slurm(task: Task, sent: Sent, site: Site) -> None:
+    import submitit
+
+    python = shlex.join([sys.executable, "-ISc", _HOLD_BACK])
+    executor = submitit.SlurmExecutor(sent.folder, max_num_timeout=_FOREVER, python=python)
+    chosen = {"partition": site.partition, "account": site.account, "gpus_per_node": site.gpus or None}
+    memory = {"mem": f"{site.memory_gb}GB"} if site.memory_gb else {}
+    executor.update_parameters(
+        job_name=sent.name, time=site.minutes, cpus_per_task=site.cpus, array_parallelism=site.parallel,
+        signal_delay_s=min(WARNING_SECONDS, 20 * site.minutes), stderr_to_stdout=True, setup=site.setup or None,
+        srun_args=[f"--cpus-per-task={site.cpus}"],  # since Slurm 22.05 a step no longer has them from its job
+        additional_parameters={"requeue": True, **site.options},
+        **{name: value for name, value in chosen.items() if value is not None}, **memory,
+    )  # fmt: skip
+    try:
+        with executor.batch():
+            for _ in range(site.parallel):
+                executor.submit(task)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        shutil.rmtree(sent.folder)
+        said = re.findall(r"sbatch: error: (.*)", str(error)) or [" ".join(str(error).split())]
+        raise ClusterError(f"Slurm refuses the array: {'; '.join(dict.fromkeys(said))}") from error
+
+
+def _start_here(task: Task, sent: Sent, site: Site) -> None:
+    import submitit
+
+    devices = _visible_gpus() if site.gpus else []
+    executor = submitit.LocalExecutor(sent.folder, max_num_timeout=_FOREVER)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited: the terminal may be closed
+    try:
+        for index in range(site.parallel):
+            gpus = {"gpus_per_node": 1, "visible_gpus": (devices[index % len(devices)],)} if devices else {}
+            executor.update_parameters(timeout_min=_FOREVER, stderr_to_stdout=True, setup=site.setup, **gpus)
+            executor.submit(task)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def processes_here(gpus: int) -> int:
+    """Return how many tasks this machine has room for: one to a GPU, or, where those use none, one to a core."""
+    return len(_visible_gpus()) if gpus else len(os.sched_getaffinity(0))
+
+
+def _visible_gpus() -> list[int]:
+    """Return the numbers of the GPUs that a process here may use."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ClusterError("this machine has no GPU that torch can use; accepted: --device cpu")
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [int(name) for name in named] if all(map(str.isdigit, named)) else [*range(torch.cuda.device_count())]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an experiment is: its runs, the tasks that work on them, and the logs of those that failed."""
+
+    slug: str
+    scale: str
+    done: int
+    running: int
+    waiting: int
+    tasks: dict[str, int]
+    failed: list[Path]
+    hours_used: float
+    hours_left: float | None
+
+    @property
+    def code(self) -> int:
+        """0: all runs are done; 3: tasks wait or run; 1: runs are left, and no task will make them."""
+        if not self.running + self.waiting:
+            return 0
+        return 3 if self.tasks["waiting"] + self.tasks["running"] else 1
+
+
+def progress(store: Path, slug: str | None = None) -> list[Progress]:
+    """Return how far each experiment is that was sent from this store, by the store, the queue and the logs."""
+    from dolb.results import RunStore  # late, here and below: a task, which needs it not, starts sooner
+
+    runs, queued, found = RunStore(store), _queued(store), []
+    groups: dict[tuple[str, str], list[Sent]] = {}
+    for sent in _all_sent(store):
+        if slug in (None, sent.slug):
+            groups.setdefault((sent.slug, sent.scale), []).append(sent)
+    finished = set(runs.keys())
+    for (name, scale), group in groups.items():
+        keys = dict.fromkeys(key for sent in group for key in sent.keys)
+        done = [key for key in keys if key in finished]
+        held = sum(runs.held(key) for key in keys if key not in finished)
+        states = [sent.states(queued[sent.name]) for sent in group]
+        # A failure counts until what it left is sent again.
+        last = [i for i, of in enumerate(states) if i == len(states) - 1 or {"waiting", "running"} & set(of.values())]
+        counted = [state for i in last for state in states[i].values()]
+        failed = [group[i].log(task) for i in last for task, state in states[i].items() if state == "failed"]
+        left, costs = len(keys) - len(done), [*_hours(runs, done)]
+        found.append(
+            Progress(
+                name, scale, len(done), held, left - held,
+                {state: counted.count(state) for state in ("waiting", "running", "failed")}, failed if left else [],
+                sum(costs), sum(costs) / len(costs) * left if costs else None,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _hours(runs: RunStore, keys: Sequence[str]) -> Iterator[float]:
+    """Yield for how many hours each finished run had its device, where that was measured."""
+    from dolb.results import device_seconds
+
+    for key in keys:
+        ds = runs.get(key)
+        if ds is not None and "concurrent_runs" in ds:
+            yield float(device_seconds(ds).item()) / 3600
+
+
+def cancel(store: Path, slug: str | None = None) -> int:
+    """Stop the tasks that were sent from a store, of one experiment or of all; returns how many.
+
+    Those that run save what is unfinished, so that the same sweep goes on from there another time.
+    """
+    queued, stopped = _queued(store), 0
+    for sent in _all_sent(store):
+        if slug not in (None, sent.slug) or not (tasks := list(queued[sent.name])):
+            continue
+        if sent.on == "slurm":
+            _ask("scancel", *tasks)
+        elif sent.host == socket.gethostname():
+            for task in tasks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(task), signal.SIGTERM)
+        else:
+            raise ClusterError(f"{sent.folder.name} runs on {sent.host}; cancel it there")
+        stopped += len(tasks)
+    return stopped
+
+
+def tail(log: Path, lines: int = 8) -> list[str]:
+    """Return the last lines of a log, of which a progress bar is one."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    said = [line.split("\r")[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+    return [line for line in said if line][-lines:]
+
+
+def _all_sent(store: Path) -> list[Sent]:
+    """Return what was sent from a store, the oldest first."""
+    records = sorted(store.glob("jobs/*/sent.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [Sent(folder=path.parent.resolve(), **json.loads(path.read_text())) for path in records]
+
+
+def _queued(store: Path) -> dict[str, dict[str, str]]:
+    """Return the tasks that wait or run, with the queue's word for their state, by the name of what was sent."""
+    found: dict[str, dict[str, str]] = {sent.name: {} for sent in _all_sent(store)}
+    for sent in _all_sent(store):
+        if sent.on == "local":
+            tasks = [path.name.removesuffix("_submitted.pkl") for path in sent.folder.glob("*_submitted.pkl")]
+            found[sent.name] = {task: "RUNNING" for task in tasks if _lives(sent, task)}
+    if names := ",".join(sent.name for sent in _all_sent(store) if sent.on == "slurm"):
+        for line in _ask("squeue", "--noheader", "--array", "--name", names, "--format", "%j %i %T").splitlines():
+            name, task, state = line.split()
+            found[name][task] = state
+    return found
+
+
+def _lives(sent: Sent, task: str) -> bool:
+    """Return whether a process of this machine is the task that had its number; of another machine, what it says."""
+    if sent.host != socket.gethostname():
+        return not (sent.folder / f"{task}_0_result.pkl").exists()
+    with contextlib.suppress(OSError):
+        return sent.folder.name.encode() in Path(f"/proc/{task}/cmdline").read_bytes()
+    return False
+
+
+def _ask(*command: str) -> str:
+    """Return what a command of Slurm says, or raise a ``ClusterError`` with its complaint."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        raise ClusterError(f"there is no Slurm here, as {command[0]} is not on the path") from None
+    except subprocess.CalledProcessError as error:
+        raise ClusterError(" ".join(error.stderr.split()) or f"{command[0]} ended with {error.returncode}") from error
