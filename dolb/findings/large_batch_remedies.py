@@ -187,7 +187,10 @@ def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
 
 def accuracy_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracies of `cells` for readers, a row per method and a column per batch size."""
-    return _by_size(table, "", [_percent(row) for row in table.to_dict("records")])
+    texts = [_percent(row) for row in table.to_dict("records")]
+    wide = table.assign(text=texts).pivot_table(index="method", columns="batch_size", values="text", aggfunc="first")
+    wide = wide.loc[list(dict.fromkeys(table["method"]))].fillna("")
+    return wide.set_axis([f"batch {size:,}" for size in wide], axis=1).rename_axis(None)
 
 
 def _percent(row: Mapping[Hashable, Any]) -> str:
@@ -204,24 +207,6 @@ def times(table: pd.DataFrame) -> pd.DataFrame:
         for target in TARGETS
     ]
     return pd.concat(parts, ignore_index=True)
-
-
-def time_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return updates and device seconds to each target for readers, a row per method."""
-    columns = []
-    for target in TARGETS:
-        way = zip(table[f"updates_to_{target:.0%}"], table[f"seconds_to_{target:.0%}"], strict=True)
-        texts = [
-            f"{updates:,.0f} in {seconds:.2g} s" if np.isfinite(updates) else "not reached" for updates, seconds in way
-        ]
-        columns.append(_by_size(table, f"{target:.0%} at ", texts))
-    return pd.concat(columns, axis=1)
-
-
-def _by_size(table: pd.DataFrame, words: str, texts: list[str]) -> pd.DataFrame:
-    wide = table.assign(text=texts).pivot_table(index="method", columns="batch_size", values="text", aggfunc="first")
-    wide = wide.loc[list(dict.fromkeys(table["method"]))].fillna("")
-    return wide.set_axis([f"{words}batch {size:,}" for size in wide], axis=1).rename_axis(None)
 
 
 def times_by_seed(frame: pd.DataFrame, target: float) -> tuple[pd.DataFrame, int, int]:

@@ -6,7 +6,7 @@ chosen by the other seeds, so that no seed chooses by its own luck.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from dolb.findings.runs import final_accuracy
 
 OWN_BATCHES = (7680, 30720)  # of the study on ImageNet; on CIFAR-10 they leave 7 and 2 updates an epoch
 CELL = ["arch", "lr", "batch_size", "warmup_epochs"]
+POWERS = ("0.5", "1")  # of the batch size: the study's best warmup (x4, x2), and LEGW's
 LEAST = 1.0  # epochs: a best warmup below counts as this, so that it has a logarithm
 
 
@@ -63,6 +64,16 @@ def picked(table: pd.DataFrame, pick: str) -> pd.Series:
     lengths = others.idxmax(axis=1) if pick == "best" else others.idxmin(axis=1)
     columns = table.columns.get_indexer(pd.Index(lengths))
     return pd.Series(table.to_numpy()[np.arange(len(table)), columns], index=table.index)
+
+
+def best_lengths(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the best warmup of every batch size of one network and base rate, with its interval by bootstrap."""
+    rows = []
+    for size, group in frame.groupby("batch_size", sort=True):
+        if (table := _complete(group)) is not None:
+            drawn = np.array([_peak(table.iloc[chosen]) for chosen in _draws(len(table))])
+            rows.append((size, _peak(table), *intervals.quantiles(drawn), len(table)))
+    return pd.DataFrame(rows, columns=["batch_size", "best", "low", "high", "n"])
 
 
 def exponent(frame: pd.DataFrame) -> Estimate | None:
@@ -114,3 +125,20 @@ def accuracies(table: pd.DataFrame) -> pd.DataFrame:
             "seeds": table["n"],
         }
     ).reset_index(drop=True)
+
+
+def best_table(best: pd.DataFrame, grows: Estimate | None, reported: Mapping[int, float]) -> pd.DataFrame:
+    """Return `best_lengths` and `exponent` for readers, beside the study's lengths by batch size, and the powers."""
+    rows = [
+        (
+            f"best epochs of warmup at batch {row['batch_size']:,}",
+            f"{row['best']:.0f} ({row['low']:.0f} to {row['high']:.0f})",
+            f"{reported[row['batch_size']]:g}" if row["batch_size"] in reported else "",
+            "",
+        )
+        for row in best.to_dict("records")
+    ]
+    if grows is not None:
+        ours = f"{grows.value:.2f} ({grows.low:.2f} to {grows.high:.2f})"
+        rows.append(("grows as the batch size to the power", ours, *POWERS))
+    return pd.DataFrame(rows, columns=["", "ours", "McCord and Dash", "LEGW"])
