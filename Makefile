@@ -16,12 +16,15 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler
+.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler kernel
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: .venv/.stamp ## Make .venv with the exact versions of requirements.lock
+
+kernel: .venv/.stamp ## Offer .venv to any JupyterLab of this user, as the kernel "dolb"
+	$(PY) -m ipykernel install --user --name dolb --display-name dolb
 
 book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|paper)
 	.venv/bin/dolb book --scale $(SCALE)

@@ -1,4 +1,4 @@
-"""Print environment.yml: the direct dependencies of pyproject.toml at the exact versions of requirements.lock.
+"""Print environment.yml: the direct dependencies of pyproject.toml, and JupyterLab, as requirements.lock pins them.
 
 repo2docker (and with it Binder and JupyterHub images), conda and mamba read that file. `make environment` writes it,
 and tests/test_environment.py fails when the committed file is not what this prints.
@@ -52,7 +52,9 @@ def environment(root: Path = ROOT) -> str:
     # The oldest Python that dolb supports is the one that the lock is resolved for.
     python = pyproject["tool"]["uv"]["pip"]["python-version"]
     versions = locked_versions((root / "requirements.lock").read_text(), python)
-    direct = [canonicalize_name(Requirement(line).name) for line in pyproject["project"]["dependencies"]]
+    project = pyproject["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["lab"]]
+    direct = {canonicalize_name(Requirement(line).name) for line in wanted}
     pip = [
         "--extra-index-url https://download.pytorch.org/whl/cpu",
         "-c requirements.lock",

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 RUNTIME = [Requirement(line) for line in PROJECT["dependencies"]]
+LAB = [Requirement(line) for line in PROJECT["optional-dependencies"]["lab"]]
 EXTRAS = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
 OLDEST_PYTHON = PYPROJECT["tool"]["uv"]["pip"]["python-version"]
 GENERATOR = runpy.run_path(str(ROOT / "deploy" / "environment.py"))
@@ -35,7 +36,7 @@ def test_the_lock_holds_every_direct_dependency_within_its_range(requirement, py
     assert version in requirement.specifier
 
 
-def test_environment_yml_holds_the_direct_dependencies_and_nothing_else():
+def test_environment_yml_holds_the_direct_dependencies_and_jupyterlab_and_nothing_else():
     *conda, pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     assert conda == [f"python={OLDEST_PYTHON}", "pip"]
     pins = {
@@ -43,7 +44,7 @@ def test_environment_yml_holds_the_direct_dependencies_and_nothing_else():
         for name, _, version in (line.partition("==") for line in pip["pip"] if not line.startswith("-"))
     }
     versions = locked(OLDEST_PYTHON)
-    assert pins == {name: str(versions[name]) for name in (canonicalize_name(r.name) for r in RUNTIME)}
+    assert pins == {name: str(versions[name]) for name in (canonicalize_name(r.name) for r in RUNTIME + LAB)}
 
 
 def test_environment_yml_installs_dolb_itself_and_its_local_files_exist():

@@ -23,7 +23,9 @@ class _ThisInterpreter(AsyncKernelManager):
     @property
     def kernel_spec(self) -> KernelSpec:
         paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-        return KernelSpec(**get_kernel_dict(), env={"PYTHONPATH": os.pathsep.join(filter(None, paths))})
+        # A session's name would say that the notebook is open in JupyterLab, whose own kernel may have started us.
+        env = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "JPY_SESSION_NAME": ""}
+        return KernelSpec(**get_kernel_dict(), env=env)
 
     @default("transport_encryption")
     def _encrypt(self) -> str:

@@ -8,6 +8,7 @@ import html
 import itertools
 import json
 import math
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -19,16 +20,20 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from altair.utils.html import spec_to_html
-from IPython.display import HTML
+from IPython.display import HTML, display
 
 from dolb import results
 
 # Above this many data rows a chart is drawn on a canvas; below, as SVG, whose marks assistive technology can read.
 CANVAS_ROWS = 3000
-MOST_NUMBERS = 5  # in the sentences of a page; figures and tables carry the others
 LEAST_FONT_SIZE = 12  # pixels
 MOST_CHARACTERS = 100_000  # of a file that the page itself holds
 _chart_numbers = itertools.count(1)
+
+# A Jupyter server sets this for the kernel of a notebook that somebody has open; papermill and the book do not.
+_OPEN_NOTEBOOK = "JPY_SESSION_NAME"
+# The newest Vega-Lite that JupyterLab 4 can draw. The figures' charts mean the same in it as in altair's own.
+_LAB_TYPE, _LAB_SCHEMA = "application/vnd.vegalite.v5+json", "https://vega.github.io/schema/vega-lite/v5.json"
 
 # Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too. A canvas
 # does not know that colour; a grey reads on both.
@@ -48,12 +53,23 @@ CONFIG: dict[str, dict[str, Any]] = {
 def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
     """Return the interactive chart with its caption, and a text for people who cannot see it.
 
-    In the book the page's own Vega bundle draws it and nothing is fetched; elsewhere altair's loader fetches Vega.
+    In the book the page's own Vega bundle draws it, in JupyterLab the Vega that comes with that; nothing is fetched.
+    Elsewhere altair's loader fetches Vega.
     """
     with alt.data_transformers.disable_max_rows():
         spec = {**chart.to_dict(), "description": alt_text}
     on_canvas = sum(len(values) for values in spec.get("datasets", {}).values()) > CANVAS_ROWS
     spec = _themed(spec, _CANVAS_TEXT if on_canvas else _TEXT)
+    options = {
+        "renderer": "canvas" if on_canvas else "svg",
+        # The Vega editor is a web site; the two other source views repeat the CSV of the panel.
+        "actions": {"export": True, "source": False, "compiled": False, "editor": False},
+    }
+    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    if os.environ.get(_OPEN_NOTEBOOK):
+        lab = {**spec, "$schema": _LAB_SCHEMA}
+        display({_LAB_TYPE: lab, "text/plain": alt_text}, metadata={_LAB_TYPE: {"embed_options": options}}, raw=True)
+        return HTML(f'<figure class="dolb-figure">{below}</figure>')
     # The number keeps a chart that is shown twice apart; the digest, charts of two notebooks on one page.
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[:10]
     drawing = spec_to_html(
@@ -63,16 +79,11 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
         vegalite_version=alt.VEGALITE_VERSION,
         vegaembed_version=alt.VEGAEMBED_VERSION,
         output_div=f"dolb-chart-{digest}-{next(_chart_numbers)}",
-        embed_options={
-            "renderer": "canvas" if on_canvas else "svg",
-            # The Vega editor is a web site; the two other source views repeat the CSV of the panel.
-            "actions": {"export": True, "source": False, "compiled": False, "editor": False},
-        },
+        embed_options=options,
         json_kwds={"cls": _ScriptSafeEncoder},
         fullhtml=False,
         template="universal",
     )
-    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return HTML(
         f'<figure class="dolb-figure"><div class="dolb-chart" role="img" aria-label="{html.escape(alt_text)}">{drawing}'
         f"</div>{below}</figure>"
@@ -171,16 +182,6 @@ def written(value: float, unit: str, digits: int = 2) -> str:
     text = f"{value:+.0%}" if unit == "share" else f"{value:+.{digits}f}"
     # What rounds to nothing has no sign: it would hang on the last bit of a float.
     return text.replace("-", "−") if re.search("[1-9]", text) else text[1:]
-
-
-def numbers(**values: str) -> None:
-    """Give the text of a page its few numbers, each by a name that ``{glue:text}`NAME``` calls."""
-    from myst_nb import glue  # type: ignore[import-untyped]
-
-    if len(values) > MOST_NUMBERS:
-        raise ValueError(f"{len(values)} numbers for the text; accepted: {MOST_NUMBERS}, as tables carry the others")
-    for name, value in values.items():
-        glue(name, value, display=False)
 
 
 def what_was_run(

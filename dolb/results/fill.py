@@ -8,7 +8,9 @@ there in any state, the same call goes on.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -149,7 +151,8 @@ def fill(
         Given what is to do, takes configs by ``todo.claim()`` and yields one Dataset for each that it ends; each is
         saved as it comes. While other processes hold some, it is called again for what they leave.
     store
-        Folder of finished results. Without one, results live only in the returned Dataset.
+        Folder of finished results, by default the environment's ``DOLB_STORE``. Without one, results live only in the
+        returned Dataset.
     fingerprint
         The data that a stored result must be of; one of other data, like one that does not read back, is set aside.
     beside
@@ -170,9 +173,12 @@ def fill(
         raise ValueError(f"there are no {what} to make: the list of configs is empty")
     deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
     with contextlib.ExitStack() as stack:
-        folder = store or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
-        todo = Todo(RunStore(folder), fingerprint, size, deadline, foresee)
+        kept = store or os.environ.get("DOLB_STORE")
+        folder = kept or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
+        todo = Todo(RunStore(Path(folder).expanduser()), fingerprint, size, deadline, foresee)
         todo.waiting = [config for config in wanted.values() if not todo.take(config)]
+        if progress and todo.found:
+            print(f"{len(todo.found)} of {len(wanted)} {what} are in {folder}", file=sys.stderr)
         if todo.waiting:
             todo.store.check_writable()
             stack.enter_context(beside(list(todo.waiting), todo.store))

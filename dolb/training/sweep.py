@@ -42,7 +42,7 @@ def sweep(
     configs
         The runs; configs with equal keys are one run.
     store
-        Folder of finished runs. Without one, results live only in the returned Dataset.
+        Folder of finished runs, by default ``DOLB_STORE``. Without one, results live only in the returned Dataset.
     device
         ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
     subsets

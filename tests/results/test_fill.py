@@ -50,6 +50,15 @@ def filled(n: int, maker, store: Path | None, **options) -> xr.Dataset:
     return fill(grid(n), maker, store=store, progress=False, **options)
 
 
+def test_what_is_in_the_store_of_the_environment_is_not_made_again_and_is_counted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DOLB_STORE", str(tmp_path))
+    fill(grid(2), Maker())
+    maker = Maker()
+    fill(grid(3), maker)
+    assert maker.made == [2]
+    assert f"2 of 3 runs are in {tmp_path}" in capsys.readouterr().err
+
+
 def test_results_come_in_the_order_asked_for_and_are_not_made_again(tmp_path):
     maker = Maker()
     asked = grid(3)[::-1]
