@@ -4,6 +4,9 @@ SCALE       ?= published
 ARGS        ?=
 # The interpreter that .venv is made with.
 BASE_PYTHON ?= python3
+# The hub's environment, and its interpreter.
+HUB_ENV     ?= /opt/dolb-hub
+HUB_PYTHON  ?= /usr/bin/python3
 # The interpreter of the GPU tests and of Horovod: a machine with its own torch says `make test-gpu PYTHON=python3` and
 # needs no .venv.
 PYTHON      ?= .venv/bin/python
@@ -16,7 +19,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler kernel
+.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler kernel hub hub-env
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +28,21 @@ env: .venv/.stamp ## Make .venv with the exact versions of requirements.lock
 
 kernel: .venv/.stamp ## Offer .venv to any JupyterLab of this user, as the kernel "dolb"
 	$(PY) -m ipykernel install --user --name dolb --display-name dolb
+
+hub: hub-env ## Start a JupyterHub for accounts of this machine (as root; DOLB_HUB_USERS="ada grace")
+	$(HUB_ENV)/bin/jupyterhub --config deploy/jupyterhub/jupyterhub_config.py
+
+# Its programs run as every user, so it is made with an interpreter that all can read: not with one at root's home.
+hub-env: $(HUB_ENV)/.stamp ## Make the environment of that hub (HUB_ENV=/opt/dolb-hub)
+
+$(HUB_ENV)/.stamp: requirements.lock pyproject.toml | compiler
+	@command -v npm >/dev/null || { echo "The hub's proxy comes by npm. On Debian or Ubuntu: apt-get install npm" >&2; exit 1; }
+	$(HUB_PYTHON) -m venv $(HUB_ENV)
+	$(HUB_ENV)/bin/python -m pip --disable-pip-version-check --quiet install -r requirements.lock
+	$(HUB_ENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
+	$(HUB_ENV)/bin/python -m ipykernel install --sys-prefix --name dolb --display-name dolb
+	npm install --silent --global --prefix $(HUB_ENV) configurable-http-proxy@5
+	touch $@
 
 book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|paper)
 	.venv/bin/dolb book --scale $(SCALE)

@@ -1,8 +1,6 @@
 """The built book, and a Chromium without a network to open it in."""
 
-import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,61 +9,10 @@ from typing import Any
 import pytest
 import xarray as xr
 import yaml
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
+from chromium import CHROMIUM, DRIVER, Browser
 from viewing import made_points
 
 from dolb.publishing import build_book
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-# The resolver rule and the flags that keep the browser itself quiet leave only the page's own requests to be seen.
-FLAGS = [
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,1000",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-unsafe-swiftshader",  # WebGL without a graphics card
-]  # fmt: skip
-
-
-class Browser:
-    """Chromium, and what a page opened in it asked for and complained about."""
-
-    def __init__(self, profile: str) -> None:
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM or ""
-        for flag in [*FLAGS, f"--user-data-dir={profile}"]:
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-        self.driver.execute_cdp_cmd("Network.enable", {})
-        self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-
-    def open(self, page: Path, query: str = "") -> None:
-        self.driver.get("about:blank")
-        self.driver.get_log("browser")
-        self.driver.get_log("performance")
-        self.driver.get(page.resolve().as_uri() + query)
-
-    def resize(self, width: int, height: int) -> None:
-        """Make the page this wide and high; a window cannot be as narrow as a telephone."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-    def requests(self) -> list[str]:
-        """Return every address asked for since the last call."""
-        messages: list[dict[str, Any]] = [
-            json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
-        ]
-        return [
-            message["params"]["request"]["url"]
-            for message in messages
-            if message["method"] == "Network.requestWillBeSent"
-        ]
-
-    def errors(self) -> list[str]:
-        """Return the console's errors since the last call."""
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 def toc_pages(root: Path) -> list[str]:
