@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import tempfile
 import time
@@ -27,7 +28,7 @@ from dolb.profiling.ranks.links import LinkError
 from dolb.profiling.ranks.sweep import complete, measure_all
 from dolb.profiling.simulator import curves, fit
 from dolb.profiling.traces import timeline
-from dolb.publishing import pages, panels
+from dolb.publishing import archive, pages, panels
 from dolb.training.device import DeviceError
 
 _FOR_THE_USER = (
@@ -466,6 +467,44 @@ def book(
         typer.echo("Horovod is not installed: what compares it with DDP measures DDP alone; `make horovod` builds it")
     index = publishing.build_book(_checkout(), scale=scale, jobs=jobs, output=output, say=typer.echo)
     typer.echo(f"the book is at {index}")
+
+
+@app.command("archive")
+def archive_command(
+    file: Annotated[Path, typer.Argument(help="The archive to write, or to check.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Verify every hash, and build the book again from it.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="With --check: verify the hashes alone.")] = False,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Archive a tree with changes, which no commit can give again.")
+    ] = False,
+) -> None:
+    """Write code, results, book and container recipe as one archive (a Workflow Run RO-Crate), or check one.
+
+    The check runs the code of the archive, with the packages of this environment. It names what differs.
+    """
+    if check:
+        differences = archive.check(file, rebuild=not quick)
+        typer.echo(
+            "\n".join(differences or [f"{file} is as it was written" + ("" if quick else ", and so is its book")])
+        )
+        raise typer.Exit(1 if differences else 0)
+    archive.write(_checkout(), file, _made_by, allow_changes, say=typer.echo)
+    with file.open("rb") as whole:
+        digest = hashlib.file_digest(whole, "sha256").hexdigest()
+    typer.echo(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB, sha256 {digest}")
+
+
+def _made_by(slug: str, device: str) -> str:
+    """Return the command that made the published results of a slug on a device."""
+    gpu = "NVIDIA" in device
+    programs = {"benchmarks": f"{'gpu' if gpu else 'cpu'}_step.py", "layer-times": "layer_times.py"}
+    if slug in programs:
+        return f"python benchmarks/{programs[slug]}"
+    if device == "none: simulated":
+        return f"dolb publish {slug}"
+    return f"dolb sweep {slug} --scale paper" + (" --device cuda" if gpu else "")
 
 
 @app.command()
