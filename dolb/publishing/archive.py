@@ -24,18 +24,29 @@ from itertools import zip_longest
 from pathlib import Path
 from urllib.parse import unquote
 
-from dolb.publishing.book import build_book
+from dolb.publishing.book import Say, build_book
 from dolb.results.files import write_whole
 
 BOOK = "html"
 MANIFEST = "manifest-sha256.txt"
 METADATA = "ro-crate-metadata.json"
 # As for the numbers that tests keep: tight enough to see any change of method, wide enough for another processor.
-RELATIVE, ABSOLUTE = 1e-5, 1e-6
-# An archive has no history, by which a page orders the commits of its runs and names its own in the footer.
-_OF_THE_HISTORY = re.compile(
-    r'<(script|style)\b.*?</\1>|<p class="dolb-build">.*?</p>|<tr><th scope="row">commit</th>.*?</tr>', flags=re.DOTALL
+RELATIVE, ABSOLUTE = 1e-5, 1e-12
+# An archive has no history, by which a page orders the commits of its runs and names its own in the footer. Charts and
+# their data are named by hashes of numbers, which follow the last bit of these.
+_NOT_COMPARED = re.compile(
+    r'(?s)<p class="dolb-build">.*?</p>|<tr><th scope="row">commit</th>.*?</tr>|\b(?:data|dolb-chart)-[0-9a-f]{10,32}'
 )
+# What `dolb pages` and `dolb book` do, of which the first reads every result for the verdicts.
+_BUILD = """
+import sys, pathlib
+from dolb.publishing import build_book, pages
+root = pathlib.Path.cwd()
+if (root / "book" / "claims.yml").exists():
+    for path, text in pages.made(root).items():
+        path.write_text(text, encoding="utf-8")
+build_book(root, output=pathlib.Path(sys.argv[1]))
+"""
 _CSV = re.compile(r'download="([^"]+\.csv)" href="data:[^"]*?base64,([^"]+)"')
 _TOKEN = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d]+")
 
@@ -45,7 +56,7 @@ def write(
     target: Path,
     made_by: Callable[[str, str], str],
     allow_changes: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Path:
     """Build the book of a checkout and write the archive of both; ``made_by`` names what made results."""
     from dolb.publishing import crate  # takes a moment, which other commands should not pay
@@ -56,10 +67,10 @@ def write(
             f"{len(changes)} files are not those of the commit, such as {changes[0][3:]}; "
             "commit them, or say --allow-changes"
         )
-    begun = _now()
-    pages = build_book(root, say=say).parent
     commit = _git(root, "rev-parse", "HEAD").strip() + ("+changes" if changes else "")
-    built = crate.Built(commit, _git(root, "show", "-s", "--format=%cI").strip(), begun, _now())
+    built = {"commit": commit, "committed": _git(root, "show", "-s", "--format=%cI").strip(), "began": _now()}
+    pages = build_book(root, say=say).parent
+    built["ended"] = _now()
     with tempfile.TemporaryDirectory(prefix="dolb-archive-") as folder:
         tree = Path(folder)
         for name in _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
@@ -81,8 +92,7 @@ def check(file: Path, rebuild: bool = True) -> list[str]:
     """
     with tempfile.TemporaryDirectory(prefix="dolb-archive-") as folder:
         tree = Path(folder)
-        found = _unpack(file, tree) or _changed_files(tree)
-        return found if found or not rebuild else _changed_pages(tree)
+        return _unpack(file, tree) or _changed_files(tree) or (_changed_pages(tree) if rebuild else [])
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -102,8 +112,8 @@ def _files(tree: Path) -> list[str]:
 
 def _pack(tree: Path, target: str) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in _files(tree):
-            archive.write(tree / name, name)
+        for path in sorted(tree.rglob("*")):  # folders too, for what reads a crate without unpacking it
+            archive.write(path, path.relative_to(tree))
 
 
 def _unpack(file: Path, tree: Path) -> list[str]:
@@ -117,8 +127,6 @@ def _unpack(file: Path, tree: Path) -> list[str]:
                 archive.extract(name, tree)
             except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
                 broken.append(f"{name} cannot be unpacked: {error}")
-    if not broken and not (tree / MANIFEST).is_file():
-        raise ValueError(f"{file} has no {MANIFEST}; `dolb archive` writes archives that have one")
     return broken
 
 
@@ -126,21 +134,21 @@ def _changed_files(tree: Path) -> list[str]:
     """Return a line for each file that is missing, not listed, or not of the hash that manifest or metadata give."""
     from dolb.publishing.crate import sha256
 
+    if absent := [f"{name} is missing" for name in (MANIFEST, METADATA) if not (tree / name).is_file()]:
+        return absent
     lines = (tree / MANIFEST).read_text(encoding="utf-8").splitlines()
     listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     there = {name: sha256(tree / name) for name in _files(tree) if name != MANIFEST}
-    found = [f"{name} is missing" for name in listed.keys() - there.keys()]
-    found += [f"{name} is not in {MANIFEST}" for name in there.keys() - listed.keys()]
-    found += [_other_hash(name, there[name], listed[name]) for name in there.keys() & listed.keys()]
-    if not any(found):
+    found = [f"{name} is not in {MANIFEST}" for name in there.keys() - listed.keys()]
+    if there[METADATA] == listed.get(METADATA):
         graph = json.loads((tree / METADATA).read_text(encoding="utf-8"))["@graph"]
-        known = {unquote(entity["@id"]): entity["sha256"] for entity in graph if "sha256" in entity}
-        found = [_other_hash(name, there.get(name, "none"), digest) for name, digest in known.items()]
-    return sorted(filter(None, found))
-
-
-def _other_hash(name: str, digest: str, archived: str) -> str:
-    return "" if digest == archived else f"{name} has changed: its sha256 is {digest[:12]}, archived is {archived[:12]}"
+        described = [(unquote(entity["@id"]), entity["sha256"]) for entity in graph if "sha256" in entity]
+    else:
+        described = []
+    for name, digest in {*listed.items(), *described}:
+        if there.get(name) != digest:
+            found.append(f"{name} has changed" if name in there else f"{name} is missing")
+    return sorted(found)
 
 
 def _changed_pages(tree: Path) -> list[str]:
@@ -148,41 +156,53 @@ def _changed_pages(tree: Path) -> list[str]:
     usual = {name: value for name, value in os.environ.items() if not name.startswith("DOLB_")}
     path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH", "")]))
     again = tree / "_build" / "html"
-    command = [sys.executable, "-m", "dolb.cli", "book", "--output", str(again)]
     done = subprocess.run(
-        command, cwd=tree, env=usual | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _BUILD, str(again)],
+        cwd=tree,
+        env=usual | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        return [f"the book cannot be built again: {said[0] if said else 'nothing was said'}"]
+        said = done.stderr.replace(f"{tree}{os.sep}", "").strip()
+        return f"the book cannot be built again: {re.split(r'Error: ', said, maxsplit=1)[-1]}".splitlines()
     before, after = texts(tree / BOOK), texts(again)
-    found = [f"{name} is not built again" for name in before.keys() - after.keys()]
-    found += [f"{name} is built, and is not in the archive" for name in after.keys() - before.keys()]
-    found += [first_difference(name, before[name], after[name]) for name in before.keys() & after.keys()]
-    return sorted(filter(None, found))
+    found = [f"{BOOK}/{name} is not built again" for name in before.keys() - after.keys()]
+    found += [f"{BOOK}/{name} is built, and is not in the archive" for name in after.keys() - before.keys()]
+    for name in before.keys() & after.keys():
+        if difference := first_difference(before[name], after[name]):
+            found.append(f"{BOOK}/{name} {difference}")
+    return sorted(found)
 
 
-def texts(book: Path) -> dict[str, list[str]]:
-    """Return the words and numbers of a built book: of its pages, and of the tables that are offered as CSV."""
-    found = {path.relative_to(book).as_posix(): path.read_text(encoding="utf-8") for path in book.rglob("*.csv")}
-    for path in [*book.glob("book/*.html"), *book.glob("notebooks/*.html")]:
+def texts(book: Path) -> dict[str, str]:
+    """Return what the pages of a built book say and draw, and the tables that they offer as CSV."""
+    paths = [path for folder in ("book", "notebooks") for path in (book / folder).rglob("*")]
+    found = {path.relative_to(book).as_posix(): path.read_text("utf-8") for path in paths if path.suffix == ".csv"}
+    for path in (path for path in paths if path.suffix == ".html"):
         name, page = path.relative_to(book).as_posix(), path.read_text(encoding="utf-8")
         found |= {f"{name} {csv}": b64decode(data).decode("utf-8") for csv, data in _CSV.findall(page)}
-        found[name] = html.unescape(re.sub("<[^>]+>", " ", _OF_THE_HISTORY.sub(" ", page)))
-    return {name: _TOKEN.findall(text) for name, text in found.items()}
+        found[name] = html.unescape(re.sub("<[^>]+>", " ", _NOT_COMPARED.sub(" ", page)))
+    return found
 
 
-def first_difference(name: str, archived: list[str], found: list[str]) -> str:
-    """Return a line on the first word or number that is not the archived one, or nothing."""
-    for place, (before, after) in enumerate(zip_longest(archived, found, fillvalue="nothing")):
-        if before != after and not _close(before, after):
-            return f"{name} has {after}, archived is {before}, after: {' '.join(archived[max(0, place - 6) : place])}"
+def first_difference(archived: str, found: str) -> str:
+    """Return the first word or number that is not the archived one, or nothing; decimals may differ by RELATIVE."""
+    if archived == found:
+        return ""
+    before, after = _TOKEN.findall(archived), _TOKEN.findall(found)
+    for place, (one, other) in enumerate(zip_longest(before, after, fillvalue="nothing")):
+        if one != other and not _close(one, other):
+            return f"has {other}, archived is {one}, after: {' '.join(before[max(0, place - 6) : place])}"
     return ""
 
 
-def _close(before: str, after: str) -> bool:
-    try:
-        one, other = (float(text.replace("−", "-")) for text in (before, after))
-    except ValueError:
+def _close(one: str, other: str) -> bool:
+    if one.isdigit() and other.isdigit():  # counts
         return False
-    return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    try:
+        before, after = (float(text.replace("−", "-")) for text in (one, other))
+    except ValueError:  # words
+        return False
+    return math.isclose(before, after, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
