@@ -40,9 +40,10 @@ _NOT_COMPARED = re.compile(
 # What `dolb pages` and `dolb book` do, of which the first reads every result for the verdicts.
 _BUILD = """
 import sys, pathlib
-from dolb.publishing import build_book, pages
+from dolb.publishing import build_book
 root = pathlib.Path.cwd()
 if (root / "book" / "claims.yml").exists():
+    from dolb.publishing import pages
     for path, text in pages.made(root).items():
         path.write_text(text, encoding="utf-8")
 build_book(root, output=pathlib.Path(sys.argv[1]))
@@ -52,32 +53,23 @@ _TOKEN = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d]+")
 
 
 def write(
-    root: Path,
-    target: Path,
-    made_by: Callable[[str, str], str],
-    allow_changes: bool = False,
-    say: Say = lambda _: None,
+    root: Path, target: Path, made_by: Callable[[str, str], str], allow_changes: bool = False, say: Say = lambda _: None
 ) -> Path:
     """Build the book of a checkout and write the archive of both; ``made_by`` names what made results."""
     from dolb.publishing import crate  # takes a moment, which other commands should not pay
 
-    changes = _git(root, "status", "--porcelain").splitlines()
-    if changes and not allow_changes:
-        raise ValueError(
-            f"{len(changes)} files are not those of the commit, such as {changes[0][3:]}; "
-            "commit them, or say --allow-changes"
-        )
-    commit = _git(root, "rev-parse", "HEAD").strip() + ("+changes" if changes else "")
-    built = {"commit": commit, "committed": _git(root, "show", "-s", "--format=%cI").strip(), "began": _now()}
+    commit, committed, began = _commit(root, allow_changes), _git(root, "show", "-s", "--format=%cI").strip(), _now()
     pages = build_book(root, say=say).parent
-    built["ended"] = _now()
+    if _commit(root, allow_changes) != commit:
+        raise ValueError(f"{root} has changed while the book was built; nothing is written")
     with tempfile.TemporaryDirectory(prefix="dolb-archive-") as folder:
         tree = Path(folder)
         for name in _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
-            if name and (root / name).is_file():
+            if (root / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, tree / name)
         shutil.copytree(pages, tree / BOOK)
+        built = crate.Built(commit, committed, began, _now())
         crate.describe(tree, BOOK, built, made_by)
         lines = [f"{crate.sha256(tree / name)}  {name}\n" for name in _files(tree)]
         (tree / MANIFEST).write_text("".join(lines), encoding="utf-8")
@@ -93,6 +85,14 @@ def check(file: Path, rebuild: bool = True) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="dolb-archive-") as folder:
         tree = Path(folder)
         return _unpack(file, tree) or _changed_files(tree) or (_changed_pages(tree) if rebuild else [])
+
+
+def _commit(root: Path, allow_changes: bool) -> str:
+    changes = _git(root, "status", "--porcelain").splitlines()
+    if changes and not allow_changes:
+        known = f"{len(changes)} files are not those of the commit, such as {changes[0][3:]}"
+        raise ValueError(f"{known}; commit them, or say --allow-changes")
+    return _git(root, "rev-parse", "HEAD").strip() + ("+changes" if changes else "")
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -138,16 +138,15 @@ def _changed_files(tree: Path) -> list[str]:
         return absent
     lines = (tree / MANIFEST).read_text(encoding="utf-8").splitlines()
     listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    archived = set(listed.items())
     there = {name: sha256(tree / name) for name in _files(tree) if name != MANIFEST}
-    found = [f"{name} is not in {MANIFEST}" for name in there.keys() - listed.keys()]
     if there[METADATA] == listed.get(METADATA):
         graph = json.loads((tree / METADATA).read_text(encoding="utf-8"))["@graph"]
-        described = [(unquote(entity["@id"]), entity["sha256"]) for entity in graph if "sha256" in entity]
-    else:
-        described = []
-    for name, digest in {*listed.items(), *described}:
+        archived |= {(unquote(entity["@id"]), entity["sha256"]) for entity in graph if "sha256" in entity}
+    found = {f"{name} is not in {MANIFEST}" for name in there.keys() - listed.keys()}
+    for name, digest in archived:
         if there.get(name) != digest:
-            found.append(f"{name} has changed" if name in there else f"{name} is missing")
+            found.add(f"{name} has changed" if name in there else f"{name} is missing")
     return sorted(found)
 
 
@@ -156,14 +155,8 @@ def _changed_pages(tree: Path) -> list[str]:
     usual = {name: value for name, value in os.environ.items() if not name.startswith("DOLB_")}
     path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH", "")]))
     again = tree / "_build" / "html"
-    done = subprocess.run(
-        [sys.executable, "-c", _BUILD, str(again)],
-        cwd=tree,
-        env=usual | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, environment = [sys.executable, "-c", _BUILD, str(again)], usual | {"PYTHONPATH": path}
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = done.stderr.replace(f"{tree}{os.sep}", "").strip()
         return f"the book cannot be built again: {re.split(r'Error: ', said, maxsplit=1)[-1]}".splitlines()

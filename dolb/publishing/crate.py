@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 import numpy as np
@@ -31,24 +31,26 @@ PROFILES = {
 TERMS = {name: f"https://w3id.org/ro/terms/workflow-run#{name}" for name in ("sha256", "resourceUsage")}
 # What repo2docker, and so Binder and a hub, make the container from.
 CONTAINER = ("environment.yml", "requirements.lock", "pyproject.toml", "apt.txt", "postBuild")
-FORMATS = {
-    ".nc": "application/x-netcdf",
-    ".npz": "application/zip",
-    ".ipynb": "application/x-ipynb+json",
-    ".html": "text/html",
-    ".md": "text/markdown",
-    ".py": "text/x-python",
-}
+FORMATS = {".nc": "application/x-netcdf", ".npz": "application/zip", ".ipynb": "application/x-ipynb+json"}
+FORMATS |= {".html": "text/html", ".md": "text/markdown", ".py": "text/x-python"}
 WORKFLOW = "dolb/publishing/book.py"
 # The calls by which notebooks ask for published results, and the ending of the file that each adds to its argument.
 ASKED = {"published": ".nc", "published_or_none": ".nc", "published_file": ""}
 MadeBy = Callable[[str, str], str]
 
 
-def describe(tree: Path, book: str, built: Mapping[str, str], made_by: MadeBy) -> None:
+class Built(NamedTuple):
+    """Which commit an archive holds, from when it is, and when its book was built."""
+
+    commit: str
+    committed: str
+    began: str
+    ended: str
+
+
+def describe(tree: Path, book: str, built: Built, made_by: MadeBy) -> None:
     """Write ``ro-crate-metadata.json`` into the tree of an archive, whose built book is the folder ``book``.
 
-    ``built`` has the ``commit`` and its date (``committed``), and when the book's build ``began`` and ``ended``;
     ``made_by`` says which command made the results of a slug on a device.
     """
     crate = ROCrate(version=VERSION)
@@ -66,6 +68,10 @@ def describe(tree: Path, book: str, built: Mapping[str, str], made_by: MadeBy) -
     for name, file in files.items():
         if name.endswith(".nc"):
             _add_runs(crate, file, results.load(tree / file.id), name.removesuffix(".nc"), made_by)
+        else:  # images of a map; which commit took them from the data set is not recorded
+            slug = name.removesuffix("-images.npz")
+            dolb = _add(crate, "#dolb", "SoftwareApplication", name="dolb", softwareVersion=cited["version"])
+            _add_action(crate, f"#publish-{slug}", f"dolb publish {slug}", dolb, file, object=files[f"{slug}.nc"])
     _add_book(crate, tree, book, files, built, cited["version"])
     for action in crate.get_by_type("CreateAction"):
         action["agent"] = authors
@@ -95,7 +101,7 @@ def reads(notebook: Path) -> set[str]:
     return found
 
 
-def _describe_root(crate: ROCrate, cited: Mapping[str, Any], built: Mapping[str, str]) -> Any:
+def _describe_root(crate: ROCrate, cited: Mapping[str, Any], built: Built) -> Any:
     """Give the crate its title, authors, licence and profiles, and return the authors."""
     found = [_author(crate, one) for one in cited["authors"]]
     authors = found if len(found) > 1 else found[0]
@@ -105,8 +111,8 @@ def _describe_root(crate: ROCrate, cited: Mapping[str, Any], built: Mapping[str,
         for address, name in PROFILES.items()
     ]
     about = {"name": cited["title"], "description": cited["abstract"].strip(), "version": cited["version"]}
-    about |= {"keywords": ", ".join(cited["keywords"]), "identifier": built["commit"]}
-    about |= {"datePublished": built["committed"], "license": licence, "conformsTo": profiles}
+    about |= {"keywords": ", ".join(cited["keywords"]), "identifier": built.commit}
+    about |= {"datePublished": built.committed, "license": licence, "conformsTo": profiles}
     about |= dict.fromkeys(("author", "creator", "publisher"), authors)
     for name, value in about.items():
         crate.root_dataset[name] = value
@@ -153,16 +159,13 @@ def _add_runs(crate: ROCrate, file: Any, ds: xr.Dataset, slug: str, made_by: Mad
         _add_action(crate, f"#{slug}-{number}", made_by(slug, device), software, file, **more)
 
 
-def _add_book(
-    crate: ROCrate, tree: Path, book: str, files: Mapping[str, Any], built: Mapping[str, str], version: str
-) -> None:
+def _add_book(crate: ROCrate, tree: Path, book: str, files: Mapping[str, Any], built: Built, version: str) -> None:
     """Add the workflow that builds the book, each notebook with its page, and what each reads."""
     python = crate.add(ComputerLanguage(crate, "#python", {"name": "Python", "url": "https://www.python.org/"}))
+    workflow = crate.add_workflow(tree / WORKFLOW, WORKFLOW, main=True, lang=python, cls=ComputationalWorkflow)
     about = {"name": "Run the notebooks and build the book", "version": version, "sha256": sha256(tree / WORKFLOW)}
-    about["encodingFormat"] = FORMATS[".py"]
-    workflow = crate.add_workflow(
-        tree / WORKFLOW, WORKFLOW, main=True, lang=python, cls=ComputationalWorkflow, properties=about
-    )
+    for name, value in about.items():
+        workflow[name] = value
     for page in sorted((tree / book / "notebooks").glob("*.html")):
         source = tree / "notebooks" / f"{page.stem}.ipynb"
         code = {"@type": ["File", "SoftwareSourceCode"], "version": version}
@@ -172,7 +175,7 @@ def _add_book(
         drawn = [files[name] for name in sorted(reads(source) & files.keys())]
         _add_action(crate, f"#page-{page.stem}", called, notebook, _add_file(crate, tree, page), object=drawn)
     every = list(files.values())
-    times = {"startTime": built["began"], "endTime": built["ended"]}
+    times = {"startTime": built.began, "endTime": built.ended}
     _add_action(crate, "#book", "dolb book", workflow, crate.get(f"{book}/"), object=every, **times)
     if (verdicts := tree / book / "book" / "verdicts.html").exists():
         _add_action(crate, "#verdicts", "dolb pages", workflow, _add_file(crate, tree, verdicts), object=every)
