@@ -34,6 +34,8 @@ _chart_numbers = itertools.count(1)
 _OPEN_NOTEBOOK = "JPY_SESSION_NAME"
 # The newest Vega-Lite that JupyterLab 4 can draw. The figures' charts mean the same in it as in altair's own.
 _LAB_TYPE, _LAB_SCHEMA = "application/vnd.vegalite.v5+json", "https://vega.github.io/schema/vega-lite/v5.json"
+# JupyterLab draws before the cell has a width. A padded logarithmic axis without one never ends, and freezes the page.
+_LAB_WIDTH = 700  # pixels
 
 # Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too. A canvas
 # does not know that colour; a grey reads on both.
@@ -68,6 +70,8 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     if os.environ.get(_OPEN_NOTEBOOK):
         lab = {**spec, "$schema": _LAB_SCHEMA}
+        if spec.get("width") == "container":
+            lab["width"] = _LAB_WIDTH
         display({_LAB_TYPE: lab, "text/plain": alt_text}, metadata={_LAB_TYPE: {"embed_options": options}}, raw=True)
         return HTML(f'<figure class="dolb-figure">{below}</figure>')
     # The number keeps a chart that is shown twice apart; the digest, charts of two notebooks on one page.

@@ -79,6 +79,13 @@ def test_in_an_open_notebook_a_chart_is_one_that_jupyterlab_draws_and_its_captio
     assert "<script" not in below.data
 
 
+@pytest.mark.usefixtures("open_notebook")
+def test_in_an_open_notebook_a_chart_as_wide_as_its_page_has_a_width_of_its_own(chart):
+    with capture_output() as shown:
+        panels.show(chart.properties(width="container"), "Rises.")
+    assert shown.outputs[0].data["application/vnd.vegalite.v5+json"]["width"] > 300
+
+
 def test_a_table_has_its_long_cells_whole_and_its_caption():
     said = "a text of more characters than pandas shows by default, which are fifty and no more"
     shown = panels.table(pd.DataFrame({"ours": [said]}, index=["a part"]), "What & why")
