@@ -4,9 +4,6 @@ SCALE       ?= published
 ARGS        ?=
 # The interpreter that .venv is made with.
 BASE_PYTHON ?= python3
-# The hub's environment, and its interpreter.
-HUB_ENV     ?= /opt/dolb-hub
-HUB_PYTHON  ?= /usr/bin/python3
 # The interpreter of the GPU tests and of Horovod: a machine with its own torch says `make test-gpu PYTHON=python3` and
 # needs no .venv.
 PYTHON      ?= .venv/bin/python
@@ -19,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler kernel hub hub-env
+.PHONY: help env book pages test test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler kernel hub proxy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,20 +26,8 @@ env: .venv/.stamp ## Make .venv with the exact versions of requirements.lock
 kernel: .venv/.stamp ## Offer .venv to any JupyterLab of this user, as the kernel "dolb"
 	$(PY) -m ipykernel install --user --name dolb --display-name dolb
 
-hub: hub-env ## Start a JupyterHub for accounts of this machine (as root; DOLB_HUB_USERS="ada grace")
-	$(HUB_ENV)/bin/jupyterhub --config deploy/jupyterhub/jupyterhub_config.py
-
-# Its programs run as every user, so it is made with an interpreter that all can read: not with one at root's home.
-hub-env: $(HUB_ENV)/.stamp ## Make the environment of that hub (HUB_ENV=/opt/dolb-hub)
-
-$(HUB_ENV)/.stamp: requirements.lock pyproject.toml | compiler
-	@command -v npm >/dev/null || { echo "The hub's proxy comes by npm. On Debian or Ubuntu: apt-get install npm" >&2; exit 1; }
-	$(HUB_PYTHON) -m venv $(HUB_ENV)
-	$(HUB_ENV)/bin/python -m pip --disable-pip-version-check --quiet install -r requirements.lock
-	$(HUB_ENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
-	$(HUB_ENV)/bin/python -m ipykernel install --sys-prefix --name dolb --display-name dolb
-	npm install --silent --global --prefix $(HUB_ENV) configurable-http-proxy@5
-	touch $@
+hub: .venv/.stamp proxy ## Start a JupyterHub for accounts of this machine (as root; DOLB_HUB_USERS="ada grace")
+	$(PY) -m jupyterhub --config deploy/jupyterhub/jupyterhub_config.py
 
 book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|paper)
 	.venv/bin/dolb book --scale $(SCALE)
@@ -53,12 +38,12 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 # Without ARGS two halves of about the same length run at once, each with a thread for its arithmetic (and for t-SNE's, by
 # the second name): on two cores more of them only wait for each other. Tests that start ranks wait for processes most of
 # the time, and stand in one half.
-BESIDE_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser tests/cluster tests/publishing
+BESIDE_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser tests/cluster tests/hub tests/publishing
 HALF = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest
-test: .venv/.stamp browser slurm ## Run the tests (ARGS="-k batch" reaches pytest)
+test: .venv/.stamp browser slurm proxy ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j2 test-ranks test-others)
 
-test-ranks: .venv/.stamp browser slurm
+test-ranks: .venv/.stamp browser slurm proxy
 	$(HALF) -p no:cacheprovider $(BESIDE_RANKS)
 
 test-others: .venv/.stamp
@@ -135,4 +120,11 @@ slurm:
 	    $(APT) update && $(APT) install -y --no-install-recommends slurm-wlm munge >/dev/null; \
 	  else false; \
 	  fi || echo "No Slurm with munge, and no way to install them here: tests of clusters will be skipped."; \
+	fi
+
+# The hub's proxy, in a folder that git ignores.
+proxy:
+	@if [ ! -e deploy/jupyterhub/node_modules/.bin/configurable-http-proxy ]; then \
+	  npm install --silent --no-save --prefix deploy/jupyterhub configurable-http-proxy@5.3.0 >/dev/null || \
+	  echo "No proxy for the hub: it comes by npm (on Debian or Ubuntu: apt-get install npm). Tests of it will be skipped."; \
 	fi

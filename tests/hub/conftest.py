@@ -1,10 +1,12 @@
 """A real JupyterHub with its proxy on loopback, for accounts that exist while the tests run."""
 
+import contextlib
 import os
 import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,20 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 from chromium import CHROMIUM, DRIVER, Browser
+from committing import commit
 from waiting import wait_until
 
-HUB_ENV = Path(os.environ.get("HUB_ENV", "/opt/dolb-hub"))
+PREFIX = "dolb-test-"  # of the names of accounts; after it comes the number of the process that made them
+# What ends the tests, be it a kill, closes this program's input; it ends what runs as the accounts and removes them.
+REMOVE = """
+read -r _
+for name; do
+  id "$name" >/dev/null 2>&1 || continue
+  for _ in $(seq 100); do pkill -KILL -u "$name" || break; sleep 0.05; done
+  userdel --force --remove "$name" 2>/dev/null
+done
+rm -rf "$FOLDER"
+"""
 
 
 class Account(NamedTuple):
@@ -23,6 +36,7 @@ class Account(NamedTuple):
 
     name: str
     password: str
+    home: Path
 
 
 class Hub(NamedTuple):
@@ -32,91 +46,133 @@ class Hub(NamedTuple):
     state: Path
     users: tuple[Account, Account]
     stranger: Account  # with an account, but not one of the hub's users
+    repository: Path
+    process: subprocess.Popen[bytes]
 
 
 def free_ports(n: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(n)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+def remover(names: list[str], folder: str = "") -> subprocess.Popen[bytes]:
+    """Start what removes accounts and a folder once its input is closed."""
+    command, env = ["sh", "-c", REMOVE, "sh", *names], {**os.environ, "FOLDER": folder}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=env, start_new_session=True)
+
+
+def left_behind() -> list[str]:
+    """Return the accounts of tests that are over, as when the machine lost its power in the midst of them."""
+    lines = Path("/etc/passwd").read_text().splitlines()
+    names = [line.split(":")[0] for line in lines if line.startswith(PREFIX)]
+    return [name for name in names if not Path(f"/proc/{name.split('-')[2]}").exists()]
+
+
+def can(name: str, *command: str) -> bool:
+    """Whether an account can run a command."""
+    return subprocess.run(["runuser", "-u", name, "--", *command], capture_output=True, cwd="/").returncode == 0
 
 
 @pytest.fixture(scope="session")
-def accounts(require_part: Any) -> Iterator[list[Account]]:
-    """Three accounts with passwords, removed afterwards with all that runs as them."""
-    there = os.geteuid() == 0 and shutil.which("useradd") and (HUB_ENV / "bin" / "jupyterhub").exists()
-    require_part("hub", bool(there), f"only root can make accounts, or {HUB_ENV} is missing: `make hub-env`")
-    made = [Account(f"dolb-{secrets.token_hex(4)}", secrets.token_urlsafe(12)) for _ in range(3)]
+def folder(repo_root: Path, require_part: Any) -> Iterator[Path]:
+    """A folder that every account can read, and that goes with the accounts."""
+    proxy = repo_root / "deploy" / "jupyterhub" / "node_modules" / ".bin" / "configurable-http-proxy"
+    require_part("hub", os.geteuid() == 0 and bool(shutil.which("useradd")), "only root can make accounts")
+    require_part("hub", proxy.exists(), "its proxy is not installed: `make proxy`")
+    remover(left_behind()).communicate()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    names = [f"{PREFIX}{os.getpid()}-{number}" for number in range(3)]
+    guard = remover(names, str(folder))
     try:
-        for name, password in made:
-            subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
-            subprocess.run(["chpasswd"], input=f"{name}:{password}", text=True, check=True)
-        yield made
+        folder.chmod(0o755)
+        yield folder
     finally:
-        for name, _ in made:
-            subprocess.run(["pkill", "-KILL", "-u", name], check=False)
-            wait_until(lambda name=name: subprocess.run(["pgrep", "-u", name], capture_output=True).returncode == 1)
-            subprocess.run(["userdel", "--remove", name], check=True, capture_output=True)
+        guard.communicate()
+    assert not [name for name in names if name in Path("/etc/passwd").read_text()]
 
 
 @pytest.fixture(scope="session")
-def notebooks(repo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The notebooks of this tree as a repository in one file, which every account can read."""
-    work = tmp_path_factory.mktemp("repository")
+def accounts(folder: Path) -> list[Account]:
+    """Three accounts with passwords."""
+    names = [f"{PREFIX}{os.getpid()}-{number}" for number in range(3)]
+    made = [Account(name, secrets.token_urlsafe(12), folder / name) for name in names]
+    for name, password, home in made:
+        subprocess.run(["useradd", "--create-home", "--home-dir", home, "--shell", "/bin/bash", name], check=True)
+        home.chmod(0o700)
+        subprocess.run(["chpasswd"], input=f"{name}:{password}", text=True, check=True)
+    return made
+
+
+@pytest.fixture(scope="session")
+def python(repo_root: Path, folder: Path, accounts: list[Account], require_part: Any) -> Path:
+    """An interpreter with the packages of this one, which every account can run."""
+    if not can(accounts[0].name, sys.executable, "-c", ""):
+        # It lies at root's home, say. The system's, with links to these packages, serves if it is of the same version.
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        packages = Path("lib", f"python3.{sys.version_info.minor}", "site-packages")
+        for name in (packages, "share", "etc"):
+            shutil.rmtree(folder / "venv" / name, ignore_errors=True)
+            (folder / "venv" / name).symlink_to(Path(sys.prefix, name))
+    python = Path(sys.executable) if can(accounts[0].name, sys.executable, "-c", "") else folder / "venv/bin/python"
+    runs = can(accounts[0].name, str(python), "-c", f"import jupyterhub; open({str(repo_root / 'Makefile')!r})")
+    require_part(
+        "hub", runs, "other users cannot read this checkout, or run its interpreter or the system's with its packages"
+    )
+    return python
+
+
+@pytest.fixture(scope="session")
+def repository(repo_root: Path, folder: Path) -> Path:
+    """A repository with the notebooks of this tree, which belongs to root."""
+    work = folder / "repository"
     shutil.copytree(repo_root / "notebooks", work / "notebooks", ignore=shutil.ignore_patterns(".*", "*-files"))
-    git = ["git", "-C", str(work), "-c", "user.name=test", "-c", "user.email=test@localhost"]
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        bundle = Path(folder) / "notebooks.bundle"
-        for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "notebooks"]):
-            subprocess.run([*git, *command], check=True)
-        subprocess.run([*git, "bundle", "create", "-q", str(bundle), "HEAD", "main"], check=True)
-        yield bundle
+    subprocess.run(["git", "init", "-q", "-b", "main", work], check=True)
+    commit(work)
+    return work
 
 
 @pytest.fixture(scope="session")
-def hub(
-    repo_root: Path, accounts: list[Account], notebooks: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Hub]:
+def hub(repo_root: Path, folder: Path, accounts: list[Account], python: Path, repository: Path) -> Iterator[Hub]:
     """The hub of `make hub`, on ports of its own."""
-    folder = tmp_path_factory.mktemp("hub")
     public, api, proxy = free_ports(3)
-    url = f"http://127.0.0.1:{public}"
+    url, state, log = f"http://127.0.0.1:{public}", folder / "state", folder / "hub.log"
     site = {
-        "DOLB_HUB_USERS": " ".join(name for name, _ in accounts[:2]),
-        "DOLB_HUB_STATE": str(folder / "state"),
+        "DOLB_HUB_USERS": " ".join(account.name for account in accounts[:2]),
+        "DOLB_HUB_STATE": str(state),
         "DOLB_HUB_URL": url,
-        "DOLB_HUB_REPOSITORY": str(notebooks),
-        "DOLB_COMMIT": "0" * 40,
-        "PYTHONPATH": str(repo_root),  # the dolb of this tree, wherever the hub's environment has its own
+        "DOLB_HUB_REPOSITORY": f"file://{repository}",
+        "DOLB_HUB_MEMORY": "6G",
+        "DOLB_HUB_IDLE": "3600",
+        "PYTHONPATH": str(repo_root),  # the dolb of this tree, wherever its environment has another
     }
     config = repo_root / "deploy" / "jupyterhub" / "jupyterhub_config.py"
     ports = [
         f"--JupyterHub.hub_bind_url=http://127.0.0.1:{api}",
         f"--ConfigurableHTTPProxy.api_url=http://127.0.0.1:{proxy}",
     ]
-    command = [str(HUB_ENV / "bin" / "jupyterhub"), f"--config={config}", *ports]
-    with (folder / "hub.log").open("w") as log:
-        running = subprocess.Popen(command, cwd=folder, env={**os.environ, **site}, stdout=log, stderr=log)
+    # It ends, with its proxy, when the tests do, however that is.
+    command = ["setpriv", "--pdeathsig=TERM", python, "-m", "jupyterhub", f"--config={config}", *ports]
+    with log.open("w") as out:
+        running = subprocess.Popen(command, cwd=folder, env={**os.environ, **site}, stdout=out, stderr=out)
 
     def answers() -> bool:
-        assert running.poll() is None, (folder / "hub.log").read_text()[-3000:]
-        try:
+        assert running.poll() is None, log.read_text()[-3000:]
+        with contextlib.suppress(requests.ConnectionError):
             return requests.get(f"{url}/hub/health", timeout=5).ok
-        except requests.ConnectionError:
-            return False
+        return False
 
     try:
-        wait_until(answers, 60)
-        yield Hub(url, folder / "state", (accounts[0], accounts[1]), accounts[2])
+        wait_until(answers, 60, "the start of the hub", every=0.1)
+        yield Hub(url, state, (accounts[0], accounts[1]), accounts[2], repository, running)
     finally:
         running.terminate()
         try:
             running.wait(60)
         finally:
             running.kill()
-            shutil.copy(folder / "hub.log", os.environ.get("DOLB_HUB_LOG", os.devnull))
+            if os.environ.get("DOLB_HUB_LOG"):
+                shutil.copy(log, os.environ["DOLB_HUB_LOG"])
 
 
 @pytest.fixture(scope="session")
