@@ -27,7 +27,8 @@ class ScalingConfig(Keyed):
     ``alone_steps`` are those of one rank that trains without a library, as many before the ranks train as after: what
     efficiency is measured against. ``pinned`` holds each rank, with the threads of its library, to one core of its own.
     With more than one of ``hosts`` the ranks are dealt to that many network namespaces, whose links carry ``link_mbit``
-    each way; one host is this machine, over its loopback interface.
+    each way; one host is this machine, over its loopback interface. With more than one of ``nodes`` they are dealt to
+    as many machines of a Slurm job.
     """
 
     experiment: str = "adhoc"
@@ -53,6 +54,7 @@ class ScalingConfig(Keyed):
     link_mbit: float = math.inf
     alone_steps: int = 0
     pinned: bool = False
+    nodes: int = 1
 
     def __post_init__(self) -> None:
         """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
@@ -67,7 +69,7 @@ class ScalingConfig(Keyed):
             object.__setattr__(self, field.name, value)
         models.require(self.arch)
         self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES)
-        self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts")
+        self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts", "nodes")
         self.refuse_below(
             0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat", "alone_steps"
         )
@@ -77,8 +79,11 @@ class ScalingConfig(Keyed):
         self._refuse_hosts()
 
     def _refuse_hosts(self) -> None:
-        if self.ranks % self.hosts:
-            raise ValueError(f"{self.ranks} ranks cannot be dealt equally to {self.hosts} hosts")
+        for what, count in (("hosts", self.hosts), ("nodes", self.nodes)):
+            if self.ranks % count:
+                raise ValueError(f"{self.ranks} ranks cannot be dealt equally to {count} {what}")
+        if self.hosts > 1 and self.nodes > 1:
+            raise ValueError(f"hosts {self.hosts} are of one machine; accepted with them: nodes 1, not {self.nodes}")
         if self.hosts > 1 and self.device_kind != "cpu":
             raise ValueError(f"hosts {self.hosts} need device_kind 'cpu': GPUs of one machine pass its network by")
         if self.hosts == 1 and math.isfinite(self.link_mbit):
@@ -89,7 +94,7 @@ class ScalingConfig(Keyed):
         """What measurements must have in common to be made one after another by the same processes."""
         horovods = (self.fusion_threshold_mb, self.cycle_time_ms) if self.library == "horovod" else ()
         apart = self.key if self.trace_steps else ""  # traces have a folder of their own
-        where = (self.device_kind, self.hosts, self.pinned)  # the rate of links can be changed in between
+        where = (self.device_kind, self.hosts, self.nodes, self.pinned)  # the rate of links can be changed in between
         return self.library, self.ranks, *where, *horovods, apart
 
     @property

@@ -68,6 +68,7 @@ def ddp_vs_horovod(
     repeats: int | None = None,
     steps: int | None = None,
     libraries: Sequence[str] = LIBRARIES,
+    nodes: int = 1,
 ) -> list[ScalingConfig]:
     """Throughput of training under both libraries, or those that are named, by number of ranks, repeated.
 
@@ -76,7 +77,8 @@ def ddp_vs_horovod(
     stays), ``strong`` (the global batch stays), ``tuning`` (bucket size, fusion threshold and cycle time of one network
     on one number of ranks), or ``all`` for these; and ``links`` (every rank on a host of its own, over links of several
     rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are named may go beyond
-    the grid: every part is then made of them.
+    the grid: every part is then made of them. On several ``nodes``, machines of a Slurm job, it is made of the numbers
+    of ranks that they can share equally.
     """
     if part not in ("all", *_PARTS, LINKS):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
@@ -109,7 +111,16 @@ def ddp_vs_horovod(
                 for count, rate, library in product(hosts, rates, libraries):  # libraries that are compared in turn
                     where = {"library": library, "hosts": count, "link_mbit": rate}
                     made += weak([count], _BATCH_PER_RANK, **where, **of(arch, grid.links_steps))
-    return list({run.key: run for run in made}.values())
+    return list({run.key: run for run in _on_nodes(made, nodes)}.values())
+
+
+def _on_nodes(runs: Sequence[ScalingConfig], nodes: int) -> list[ScalingConfig]:
+    """Return those runs whose ranks machines can share equally, on so many of them."""
+    if nodes == 1:
+        return list(runs)
+    if dealt := [replace(run, nodes=nodes) for run in runs if run.ranks % nodes == 0 and run.hosts == 1]:
+        return dealt
+    raise ValueError(f"no number of ranks can be dealt equally to {nodes} nodes; name some by --ranks")
 
 
 def _strong(counts: Sequence[int], **same: Any) -> list[ScalingConfig]:

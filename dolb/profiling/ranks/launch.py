@@ -4,7 +4,8 @@ A measurement leaves no process behind, however it ends: every process it starte
 is found by it, as horovodrun puts its children into sessions of their own, where killing a process group ends. If the
 measuring process itself is killed, each rank's keeper (`supervise`) notices and ends its rank.
 
-Ranks share this machine, or are dealt to hosts of their own on it, joined by links of a given rate (`links`).
+Ranks share this machine, or are dealt to hosts of their own on it, joined by links of a given rate (`links`), or to the
+machines of a Slurm job (`nodes`). Their keepers are always here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import xarray as xr
 
 from dolb import results
 from dolb.profiling.config import BASELINE, LIBRARIES, ScalingConfig
-from dolb.profiling.ranks import cores, links, supervise
+from dolb.profiling.ranks import cores, links, nodes, supervise
 from dolb.profiling.ranks.rank import ALONE, GO, alone_name
 
 MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
@@ -59,7 +60,7 @@ class _Place:
     the launcher's there, which every rank must reach. ``launcher`` is such a command for the launcher itself, in a
     namespace where every port is free. Horovod uses the interface only in part: it also listens where the host's name
     leads, so in a namespace that must be the rank's own address. ``threads`` are the hardware threads that ranks are
-    held to, one each.
+    held to, one each. ``each`` is how many ranks a machine has, where there are several machines.
     """
 
     interface: str = "lo"
@@ -67,6 +68,7 @@ class _Place:
     within: Sequence[Sequence[str]] = ()
     launcher: Sequence[str] = ()
     threads: Sequence[int] = ()
+    each: int = 0
 
 
 def slots(device_kind: str = "cpu") -> int:
@@ -141,12 +143,13 @@ def measure_together(
     timeout: float = 600.0,
     oversubscribe: bool = False,
     folder: str | Path | None = None,
+    shared: str | Path | None = None,
 ) -> Generator[xr.Dataset, None, None]:
     """Yield the row of each config, as `measure` returns it, all made by the same processes one after another.
 
     Starting processes takes many times as long as most measurements. The configs must have the same ``launch``;
     ``timeout`` is for each. Whoever stops to listen ends the processes. Where one rank also trains alone, before and
-    after, no row is whole before the end, and all come then.
+    after, no row is whole before the end, and all come then. ``shared`` is a folder that every node sees.
     """
     if len({config.launch for config in configs}) != 1:
         raise ValueError("these measurements cannot be made together: their `launch` differs, or there are none")
@@ -162,9 +165,14 @@ def measure_together(
             each = first.ranks // first.hosts
             within = [made.within(rank // each) for rank in range(first.ranks)]
             place = _Place(links.INTERFACE, made.switch_address, within, made.within_switch())
-        if first.pinned:
+        if first.nodes > 1:
+            found, each = nodes.names()[: first.nodes], first.ranks // first.nodes
+            within = [nodes.within(found[rank // each]) for rank in range(first.ranks)]
+            place = _Place(*nodes.meeting_point(found[1]), within, each=each)
+        elif first.pinned:
             place = replace(place, threads=cores.hardware_threads()[: first.ranks])
-        kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-")))
+        beside = Path(shared).resolve() if shared and first.nodes > 1 else None
+        kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-", dir=beside)))
         _prepare(kept, configs, place)
         with open(kept / "launcher.log", "w") as log:
             launcher = subprocess.Popen(
@@ -196,13 +204,16 @@ def check(config: ScalingConfig, *, oversubscribe: bool = False) -> None:
     """Raise what `measure` would raise before it starts anything."""
     if config.hosts > 1:
         links.require()
+    if config.nodes > 1:
+        nodes.require(config.nodes)
     available = slots(config.device_kind)
     if not available:
         raise ValueError("device_kind 'cuda' needs a GPU, and this process sees none; 'cpu' needs none")
-    if config.ranks > available and (not oversubscribe or config.pinned):
+    ranks = config.ranks // config.nodes
+    if ranks > available and (not oversubscribe or config.pinned):
         what = "GPUs" if config.device_kind == "cuda" else "cores that this process may use"
         raise ValueError(
-            f"{config.ranks} ranks need as many slots, and there are {available} ({what}); ask for fewer ranks, or "
+            f"{ranks} ranks need as many slots, and there are {available} ({what}); ask for fewer ranks, or "
             + ("for ranks that are not pinned" if config.pinned else "allow sharing with oversubscribe=True")
         )
     if config.library == "horovod":
@@ -236,9 +247,9 @@ def _command(config: ScalingConfig, folder: Path, place: _Place) -> list[str]:
     module = ["-m", "dolb.profiling.ranks.supervise", str(folder.resolve())]
     if config.library == "horovod":
         launch = ["-m", "horovod.runner.launch", "-np", str(config.ranks), "--gloo", "--disable-cache"]
-        if config.hosts > 1:
+        if (hosts := max(config.hosts, config.nodes)) > 1:
             meet = [place.address, place.interface]
-            launch = ["-m", "dolb.profiling.ranks.horovod_hosts", str(config.hosts), str(config.ranks), *meet]
+            launch = ["-m", "dolb.profiling.ranks.horovod_hosts", str(hosts), str(config.ranks), *meet]
         return [*place.launcher, sys.executable, *launch, sys.executable, *module]
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(config.ranks)]
     port = FREE_PORT if place.launcher else _free_port(place.address)
@@ -327,13 +338,16 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
         )
     seconds = np.array([rank["step_seconds"] for rank in ranks])
     asked = {**config.as_dict(), "batch_size": config.batch_size, "key": config.key}
+    several = config.nodes > 1
+    asked["node_names"] = ",".join(dict.fromkeys(rank["node"] for rank in ranks)) if several else ""
+    device = ranks[0]["device"] or cores.machine_name()
     values = {
         "images_per_second": config.batch_size * config.steps / seconds.sum(axis=1).max(),
         "step_seconds": float(np.median(seconds.max(axis=0))),
         "parameters": ranks[0]["parameters"],
         **results.provenance(
             torch_version=torch.__version__,
-            device=ranks[0]["device"] or cores.machine_name(),
+            device=f"{config.nodes} nodes of {device}" if several else device,
             engine="eager",
             data_fingerprint=ranks[0]["data_fingerprint"],
             world_size=config.ranks,

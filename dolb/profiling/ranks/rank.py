@@ -38,6 +38,7 @@ from torch import nn
 from dolb import data, models
 from dolb.augment import DeviceImages, draw_epoch
 from dolb.profiling.config import SYNTHETIC, ScalingConfig
+from dolb.profiling.ranks import cores
 from dolb.profiling.ranks.supervise import rank, write_whole
 
 MIB = 2**20
@@ -189,6 +190,8 @@ def _begin(config: ScalingConfig, device: torch.device) -> tuple[DeviceImages, s
 def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
     """Do one rank's share of measurements that one launch can make, one after another, and write each down."""
     torch.set_num_threads(1)  # one core to a rank
+    if configs[0].nodes > 1 and configs[0].pinned:  # its keeper is on another machine
+        os.sched_setaffinity(0, {cores.hardware_threads()[int(os.environ["LOCAL_RANK"])]})
     device = _own_gpu() if configs[0].device_kind == "cuda" else torch.device("cpu")
     compared = list({alone_name(config): config for config in configs if config.alone_steps}.values())
     others = [rank for rank in range(configs[0].ranks) if rank]
@@ -237,7 +240,9 @@ def _train_alone(configs: Sequence[ScalingConfig], device: torch.device, path: P
     """Train as one rank without a library, and write down the images per second of each network and batch size."""
     found: dict[str, float] = {}
     for config in configs:
-        one = replace(config, ranks=1, hosts=1, link_mbit=math.inf, batch_size_per_rank=config.alone_batch_size)
+        one = replace(
+            config, ranks=1, hosts=1, nodes=1, link_mbit=math.inf, batch_size_per_rank=config.alone_batch_size
+        )
         images, _, network, optimizer = _begin(one, device)
         step = _step(network, optimizer, shares(one, images, 0), device)
         seconds = _timed(step, ALONE_WARMUP_STEPS, one.alone_steps)
@@ -298,8 +303,9 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
         "weights": hashlib.sha256(b"".join(one.tobytes() for one in weights)).hexdigest(),
         "parameters": sum(one.size for one in weights),
         "data_fingerprint": fingerprint,
-        "device": _gpu_name(device, config.ranks) if device.type == "cuda" else "",
+        "device": _gpu_name(device, config.ranks // config.nodes) if device.type == "cuda" else "",
         "threads": len(os.sched_getaffinity(0)),
+        "node": os.environ.get("SLURMD_NODENAME", ""),
     }
 
 

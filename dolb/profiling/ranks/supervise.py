@@ -45,6 +45,8 @@ def main(folder: Path) -> int:
     command = [*within, sys.executable, "-m", "dolb.profiling.ranks.rank", str(folder)]
     # horovodrun takes ranks that it starts on this machine to meet over the loopback interface; these may not.
     meet = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": place["address"], "HOROVOD_GLOO_IFACE": place["interface"]}
+    if place["each"]:  # torchrun takes all ranks that it starts to be of this machine
+        meet["LOCAL_RANK"] = str(me % place["each"])
     with open(folder / f"rank-{me}.log", "w") as log:
         trained = subprocess.Popen(command, env=os.environ | meet, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     signal.signal(signal.SIGTERM, lambda *_: trained.kill())

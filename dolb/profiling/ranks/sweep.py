@@ -43,7 +43,8 @@ def measure_all(
             mine = list(todo.claim(group))
             if not mine:
                 continue
-            rows = (timeline.traced(one) for one in mine) if mine[0].trace_steps else launch.measure_together(mine)
+            whole = launch.measure_together(mine, shared=todo.store.folder)
+            rows = (timeline.traced(one) for one in mine) if mine[0].trace_steps else whole
             at_once = any(one.alone_steps for one in mine)  # their rows come when all are made
             with contextlib.closing(rows):
                 for row in rows:

@@ -265,9 +265,10 @@ def named(measured: xr.Dataset) -> xr.Dataset:
     On GPUs that is NCCL under either library: `launch` starts no Horovod there that was built without it.
     """
     on_cpu, linked = measured["device_kind"].to_numpy() == "cpu", measured["hosts"].to_numpy() > 1
+    apart = measured["nodes"].to_numpy() > 1 if "nodes" in measured else np.zeros(len(linked), bool)
     words = {
         "variant": np.array([_NAMES[library] for library in measured["library"].to_numpy().tolist()]),
-        "network": np.where(linked, "links", np.where(on_cpu, "loopback", "NCCL")),
+        "network": np.select([apart, linked, on_cpu], ["nodes", "links", "loopback"], "NCCL"),
         "switched_off": np.full(len(linked), "none"),
     }
     return results.describe(measured.assign({name: ("run", values) for name, values in words.items()}))
