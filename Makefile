@@ -50,7 +50,7 @@ test-others: .venv/.stamp
 	$(HALF) $(BESIDE_RANKS:%=--ignore=%)
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
-	$(PYTHON) -m pytest -m gpu tests/training tests/kernels tests/profiling tests/test_augment.py tests/test_gpu_step.py $(ARGS)
+	$(PYTHON) -m pytest -m gpu tests/training tests/kernels tests/profiling tests/cluster tests/test_augment.py tests/test_gpu_step.py $(ARGS)
 
 horovod: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Install Horovod, built from source once for this torch (PYTHON=python3 uses that one)
 	deploy/horovod.sh $(PYTHON)

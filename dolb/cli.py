@@ -18,23 +18,23 @@ import xarray as xr
 from typer.core import TyperGroup
 
 import dolb
-from dolb import claims, cluster, figures, map_pages, publishing, recipes, results, viewer
-from dolb import data as datasets
-from dolb.findings import batch_size as study
-from dolb.findings.runs import reached
+from dolb import cluster, recipes, results  # the others late: a task of a sweep has no use for what draws and builds
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks.launch import RankError, available_libraries
-from dolb.profiling.ranks.links import LinkError
-from dolb.profiling.ranks.sweep import complete, measure_all
-from dolb.profiling.simulator import curves, fit
-from dolb.profiling.traces import timeline
-from dolb.publishing import archive, pages, panels
-from dolb.training.device import DeviceError
 
-_FOR_THE_USER = (
-    datasets.DataError, DeviceError, publishing.GateError, publishing.BookError, LinkError, RankError,
-    cluster.ClusterError, results.StoreError, FileNotFoundError, TimeoutError, TypeError, ValueError,
-)  # fmt: skip
+
+def _for_the_user() -> tuple[type[Exception], ...]:
+    """Return the errors that a user can mend."""
+    from dolb import publishing
+    from dolb.data import DataError
+    from dolb.profiling.ranks.launch import RankError
+    from dolb.profiling.ranks.links import LinkError
+    from dolb.profiling.ranks.nodes import NodeError
+    from dolb.training.device import DeviceError
+
+    return (
+        DataError, DeviceError, publishing.GateError, publishing.BookError, LinkError, NodeError, RankError,
+        cluster.ClusterError, results.StoreError, FileNotFoundError, TimeoutError, TypeError, ValueError,
+    )  # fmt: skip
 
 
 class _Plainly(TyperGroup):
@@ -43,8 +43,8 @@ class _Plainly(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except _FOR_THE_USER as error:
-            if os.environ.get("DOLB_TRACEBACK"):
+        except Exception as error:
+            if os.environ.get("DOLB_TRACEBACK") or not isinstance(error, _for_the_user()):
                 raise
             typer.secho(f"error: {error}", fg="red", err=True)
             raise typer.Exit(2) from error
@@ -57,16 +57,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-# What stands beside the measurements of an experiment; it takes seconds, so it is made when they are published.
-_SIMULATED: dict[str, Callable[[], Any]] = {
-    "ddp-vs-horovod": curves.simulated,
-    "step-timeline": timeline.simulated_steps,
-}
-
 Scale = Annotated[str, typer.Option(help="published: read results and draw; demo: small, on digits; paper: the study.")]
 Slug = Annotated[str, typer.Argument(help=f"The experiment, such as {next(iter(recipes.RECIPES))}.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of data sets.  [default: DOLB_DATA, or a cache]")]
 Store = Annotated[Path, typer.Option(envvar="DOLB_STORE", help="Folder of finished runs.")]
+On = Annotated[str | None, typer.Option(help="slurm, or local: start tasks there and return at once.")]
+Parallel = Annotated[int | None, typer.Option(help="With --on: tasks at a time.")]
+Gpus = Annotated[int | None, typer.Option(help="With --on: GPUs of a task.")]
+Minutes = Annotated[int | None, typer.Option(help="With --on slurm: time limit of a task.")]
+Partition = Annotated[str | None, typer.Option(help="With --on slurm: as `sinfo` lists them.")]
+Account = Annotated[str | None, typer.Option(help="With --on slurm: who pays.")]
+SiteFile = Annotated[
+    Path | None, typer.Option(envvar="DOLB_SITE", help="With --on: a file of these, as deploy/slurm/site.yml.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -108,6 +111,8 @@ def data_command(
     data_dir: DataDir = None,
 ) -> None:
     """Find or fetch a data set, verify it, and say what is in it."""
+    from dolb import data as datasets
+
     data = datasets.load(name, data_dir)
     height, width = data.image_size
     typer.echo(f"{data.name}: {len(data.train_labels):,} training and {len(data.test_labels):,} test images")
@@ -117,7 +122,9 @@ def data_command(
 
 @app.command()
 def run(
-    slug: Slug,
+    ctx: typer.Context,
+    slug: Annotated[str | None, typer.Argument(help="The experiment, such as batch-size.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every notebook of the book.")] = False,
     scale: Scale = "published",
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", "-p", help="NAME=VALUE for the notebook; may be repeated.")
@@ -125,13 +132,43 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="The executed notebook.  [default: _build/runs/SLUG-SCALE.ipynb]")
     ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Keep executed notebooks and their runs here, and run only what it lacks.")
+    ] = None,
+    on: On = None,
+    parallel: Parallel = None,
+    gpus: Gpus = None,
+    minutes: Minutes = None,
+    partition: Partition = None,
+    account: Account = None,
+    site: SiteFile = None,
 ) -> None:
-    """Run an experiment's notebook with papermill."""
+    """Run an experiment's notebook with papermill, or with --all every one, here or elsewhere."""
+    from dolb import publishing
+    from dolb.publishing import executed
+
     root = _checkout()
-    target = output or root / "_build" / "runs" / f"{slug}-{scale}.ipynb"
-    parameters = {"scale": scale, **dict(_assignment(text) for text in parameter or [])}
-    publishing.run_notebook(_notebook(root, slug), target, parameters)
-    typer.echo(f"wrote {target}")
+    if (slug is None) != every:
+        raise ValueError("which notebook is not clear; accepted: an experiment, or --all")
+    sources = [_notebook(root, slug)] if slug else publishing.listed(root)
+    given, changes = dict(_assignment(text) for text in parameter or []), _wanted(ctx)
+    if not (every or on or store):
+        target = output or root / "_build" / "runs" / f"{slug}-{scale}.ipynb"
+        publishing.run_notebook(sources[0], target, {"scale": scale, **given})
+        typer.echo(f"wrote {target}")
+        return
+    if output:
+        raise ValueError("--output is for one notebook that is run here; executed notebooks are kept in the store")
+    folder = (store or Path(os.environ.get("DOLB_STORE", "store"))).resolve()
+    orders = executed.orders(root, sources, scale, given, folder)
+    done = [order.name for order in orders if order.page(folder).exists()]
+    typer.echo(f"{len(orders)} notebooks at {scale} scale, {len(done)} of them in {folder / executed.FOLDER}")
+    if on is None:
+        executed.execute(orders, folder, say=typer.echo)
+        return
+    ctx.params["store"] = folder
+    keys = [order.name for order in orders]
+    _send(ctx, on, keys, len(keys) - len(done), changes, site, what="notebooks")
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -170,18 +207,17 @@ def sweep(
     epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
     step: Annotated[str | None, typer.Option(help="How steps are run: eager, graph or fused.")] = None,
     ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Machines that ranks are dealt to, those of a Slurm job.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
-    on: Annotated[str | None, typer.Option(help="slurm, or local: start tasks there and return at once.")] = None,
-    parallel: Annotated[int | None, typer.Option(help="With --on: tasks at a time.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="With --on: GPUs of a task.")] = None,
-    minutes: Annotated[int | None, typer.Option(help="With --on slurm: time limit of a task.")] = None,
-    partition: Annotated[str | None, typer.Option(help="With --on slurm: as `sinfo` lists them.")] = None,
-    account: Annotated[str | None, typer.Option(help="With --on slurm: who pays.")] = None,
-    site: Annotated[
-        Path | None, typer.Option(envvar="DOLB_SITE", help="With --on: a file of these, as deploy/slurm/site.yml.")
-    ] = None,
+    on: On = None,
+    parallel: Parallel = None,
+    gpus: Gpus = None,
+    minutes: Minutes = None,
+    partition: Partition = None,
+    account: Account = None,
+    site: SiteFile = None,
 ) -> None:
     """Train, or measure, the runs of an experiment that the store lacks, or make its maps and masks."""
     if scale == "published":
@@ -198,9 +234,12 @@ def sweep(
         "methods": _listed(methods, str),
         "epochs": epochs,
         "ranks": _listed(ranks, int),
+        "nodes": nodes,
         "repeats": repeats,
     }
     if recipes.takes(slug, "tried"):
+        from dolb.findings.runs import reached
+
         # The store has the last word.
         finished = [results.published_or_none(slug), *_finished(results.RunStore(store), slug)]
         changes["tried"] = {key: value for ds in finished if ds is not None for key, value in reached(ds).items()}
@@ -214,13 +253,15 @@ def sweep(
     if dry_run:
         typer.echo("\n".join(_listing(configs)))
         return
-    wanted = {"parallel": parallel, "gpus": gpus, "minutes": minutes, "partition": partition, "account": account}
+    wanted, keys = _wanted(ctx), [config.key for config in configs]
     if on is not None:
-        _send(ctx, on, configs, site, {name: value for name, value in wanted.items() if value is not None})
+        if isinstance(configs[0], ScalingConfig):
+            wanted["parallel"] = 1  # each measurement needs its machines for itself
+        _send(ctx, on, keys, len(set(keys) - done), wanted, site)
         return
-    if odd := [name for name, value in wanted.items() if value is not None]:
-        raise ValueError(f"--{odd[0]} is of tasks that are sent elsewhere; say --on slurm or --on local too")
     if isinstance(configs[0], ScalingConfig):
+        from dolb.profiling.ranks.sweep import measure_all
+
         ds = measure_all(configs, store=store, time_limit=time_limit)
     else:
         work = {"store": store, "device": device, "data_dir": data_dir}
@@ -231,16 +272,25 @@ def sweep(
         typer.echo(f"some cannot be made: {ds.attrs['unavailable']}")
 
 
-def _send(ctx: typer.Context, on: str, configs: list, site: Path | None, changes: dict[str, Any]) -> None:
+def _wanted(ctx: typer.Context) -> dict[str, Any]:
+    """Return what the command line says of tasks; without --on that is an error."""
+    names = ("parallel", "gpus", "minutes", "partition", "account")
+    wanted = {name: ctx.params[name] for name in names if ctx.params[name] is not None}
+    if wanted and ctx.params["on"] is None:
+        first = next(iter(wanted))
+        raise ValueError(f"--{first} is of tasks that are sent elsewhere; say --on slurm or --on local too")
+    return wanted
+
+
+def _send(
+    ctx: typer.Context, on: str, keys: list[str], left: int, changes: dict[str, Any], site: Path | None,
+    what: str = "runs",
+) -> None:  # fmt: skip
     """Send tasks elsewhere that call this command without what says where."""
-    if isinstance(configs[0], ScalingConfig):
-        raise ValueError("what measures ranks is not sent elsewhere yet; call it on the machine that is measured")
-    given, keys = ctx.params, [config.key for config in configs]
-    store = Path(given["store"])
-    left = len(set(keys).difference(results.RunStore(store).keys()))
-    settings = cluster.read_site(site) if site else cluster.Site()
-    if given["device"] != "auto":
-        changes.setdefault("gpus", max(1, settings.gpus) if given["device"].startswith("cuda") else 0)
+    given, settings = ctx.params, cluster.read_site(site) if site else cluster.Site()
+    store, device = Path(given["store"]), given.get("device", "auto")
+    if device != "auto":
+        changes.setdefault("gpus", max(1, settings.gpus) if device.startswith("cuda") else 0)
     if on == "local":
         changes.setdefault("parallel", cluster.processes_here(changes.get("gpus", settings.gpus)))
     settings = replace(settings, **changes)
@@ -249,19 +299,23 @@ def _send(ctx: typer.Context, on: str, configs: list, site: Path | None, changes
     settings = replace(settings, parallel=min(settings.parallel, left))
     results.RunStore(store).check_writable()
     arguments = _arguments(ctx, leave_out={"on", "site", "dry_run", *(field.name for field in fields(settings))})
-    if given["at_once"] is None and not settings.gpus:
+    if what == "runs" and given["at_once"] is None and not settings.gpus:
         arguments += ["--at-once", "1"]  # on a CPU a task is one process
-    sent = cluster.send(arguments, store, slug=given["slug"], scale=given["scale"], on=on, site=settings, keys=keys)
+    asked = {"slug": given["slug"] or "all", "scale": given["scale"], "what": what, "keys": keys}
+    sent = cluster.send(arguments, store, on=on, site=settings, nodes=given.get("nodes") or 1, **asked)
     typer.echo(f"{settings.parallel} tasks are sent; `dolb status --store {store}` says how far they are")
     typer.echo(f"their logs are in {sent.folder}")
 
 
 def _arguments(ctx: typer.Context, leave_out: Collection[str]) -> list[str]:
     """Return the arguments by which this command was called, or would be, as words of a command line."""
-    words = []
+    words = [str(ctx.command.name)]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if parameter.name in leave_out or value is None:
+        if parameter.name in leave_out or value is None or value is False:
+            continue
+        if value is True:
+            words.append(parameter.opts[0])
             continue
         for each in value if isinstance(value, list | tuple) else [value]:
             words += [parameter.opts[0], str(each)] if parameter.param_type_name == "option" else [str(each)]
@@ -282,10 +336,10 @@ def status(
         raise ValueError(f"nothing was sent from {store}; accepted: a store of `dolb sweep --on`")
     for each in found:
         typer.echo(f"{each.slug} at {each.scale} scale")
-        typer.echo(f"  runs   {each.done} done, {each.running} running, {each.waiting} waiting")
-        typer.echo("  tasks  " + ", ".join(f"{count} {state}" for state, count in each.tasks.items()))
-        left = "" if each.hours_left is None else f", about {each.hours_left:.2g} left"
-        typer.echo(f"  hours  {each.hours_used:.2g} used{left}")
+        typer.echo(f"  {each.what:9}  {each.done} done, {each.running} running, {each.waiting} waiting")
+        typer.echo("  tasks      " + ", ".join(f"{count} {state}" for state, count in each.tasks.items()))
+        if each.hours_left is not None:
+            typer.echo(f"  hours      {each.hours_used:.2g} used, about {each.hours_left:.2g} left")
         for log in each.failed:
             typer.echo("\n".join([f"  failed: {log}", *(f"    {line}" for line in cluster.tail(log))]))
     codes = {each.code for each in found}
@@ -318,7 +372,6 @@ def _train(
     how: dict[str, Any],
 ) -> xr.Dataset:
     """Make maps and masks, or train runs after making the masks that they need."""
-    from dolb import maps  # late, so that other commands do not wait for torch
     from dolb.filtering.config import FilterConfig
     from dolb.training import first_updates, landscape, noise_scale
     from dolb.training.config import LandscapeConfig, NoiseScaleConfig, StartConfig
@@ -336,9 +389,13 @@ def _train(
     }
     networks, make = recipes.networks(scale), measured.get(type(configs[0]), train_all)
     if isinstance(configs[0], FilterConfig):
+        from dolb import maps
+
         return maps.make(configs, networks, time_limit=left(), **work)
     subsets = changes.get("own", {})
     if any(set(config.subsets) - {"full", *subsets} for config in configs):
+        from dolb import maps
+
         masks = maps.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
         if masks.attrs["unfinished"]:
             return masks
@@ -352,6 +409,7 @@ def _train(
 
 def _own_sets(texts: list[str], data: str, data_dir: Path | None) -> dict[str, Any]:
     """Return the masks that NAME=FILE name, by what runs call them."""
+    from dolb import data as datasets
     from dolb.filtering import masks
 
     files = {name: path for name, _, path in (text.partition("=") for text in texts)}
@@ -383,17 +441,28 @@ def publish_command(
 
     Runs on masks of your own, which no recipe can make again, stay in the store.
     """
+    from dolb import map_pages
+    from dolb.findings.runs import reached
+    from dolb.profiling.ranks.sweep import complete
+    from dolb.profiling.simulator import curves, fit
+    from dolb.profiling.traces import timeline
+
+    # What stands beside the measurements of an experiment; it takes seconds, so it is made when they are published.
+    simulated: dict[str, Callable[[], xr.Dataset]] = {
+        "ddp-vs-horovod": curves.simulated,
+        "step-timeline": timeline.simulated_steps,
+    }
     recipes.require(slug)
     target = _checkout() / "results" / f"{slug}.nc"
     fresh = _finished(results.RunStore(store), slug)
-    if not fresh and not (slug in _SIMULATED and target.exists()):  # what is simulated can be renewed alone
+    if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
         raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
     if any(str(ds["data"].item()) == "digits" for ds in fresh):
         raise ValueError(f"{store} holds demo runs (on digits) of {slug}; only the study's own runs are published")
     before = [results.load(target)] if target.exists() else []
     if not allow_changes:
         _refuse_changes(fresh, {str(key) for ds in before for key in ds["key"].values})
-    merged = complete([*before, *fresh], _SIMULATED[slug]()) if slug in _SIMULATED else results.merge([*before, *fresh])
+    merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
     results.save(fit.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
@@ -441,6 +510,10 @@ def _refuse_changes(runs: list[xr.Dataset], published: set[str]) -> None:
 @app.command("pages")
 def pages_command() -> None:
     """Write the pages of the book that are made from the claims and the published results, and the first figure."""
+    from dolb import claims, figures
+    from dolb.findings import batch_size as study
+    from dolb.publishing import pages, panels
+
     root = _checkout()
     for path, text in pages.made(root).items():
         path.parent.mkdir(exist_ok=True)
@@ -461,6 +534,9 @@ def book(
     output: Annotated[Path | None, typer.Option(help="Folder for the pages.  [default: _build/html]")] = None,
 ) -> None:
     """Run every notebook, pass the gate, build the Jupyter Book, and say where it is."""
+    from dolb import publishing
+    from dolb.profiling.ranks.launch import available_libraries
+
     if scale not in recipes.SCALES:
         raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(recipes.SCALES)}")
     if scale != "published" and "horovod" not in available_libraries():
@@ -484,6 +560,8 @@ def archive_command(
 
     The check runs the code of the archive, with the packages of this environment. It names what differs.
     """
+    from dolb.publishing import archive
+
     if check:
         differences = archive.check(file, rebuild=not quick)
         typer.echo(
@@ -522,6 +600,8 @@ def view(
     Keep or Drop marks them; the rest stays as the mask or the slider has it.
     Save downloads the decisions, for `dolb sweep --keep` and `dolb keep`.
     """
+    from dolb import map_pages, viewer
+
     folder = output or Path(tempfile.mkdtemp(prefix="dolb-view-"))
     page = map_pages.write(file, folder, data, data_dir)
     typer.echo(f"wrote {page}")
@@ -542,6 +622,8 @@ def keep_command(
     data_dir: DataDir = None,
 ) -> None:
     """Make a mask of the decisions that were saved on the page of `dolb view`."""
+    from dolb import map_pages
+
     typer.echo(map_pages.keep(decisions, output, name, on_map, data_dir))
 
 

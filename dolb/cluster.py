@@ -1,8 +1,9 @@
-"""Runs sent elsewhere: to Slurm as one array, or to processes of this machine, both through submitit.
+"""Runs and notebooks sent elsewhere: to Slurm as one array, or to processes of this machine, both through submitit.
 
-A task is the same `dolb sweep` that a person would call: it takes the next run that the store lacks, until none is
-left. So there is no list of tasks, and a slow or lost task costs nothing. Before its time limit a task saves the
-unfinished run and is queued again, on any node. Each array has a folder in the store, with what was asked for and logs.
+A task is the same `dolb sweep` or `dolb run` that a person would call: it takes the next run, or notebook, that the
+store lacks, until none is left. So there is no list of tasks, and a slow or lost task costs nothing. Before its time
+limit a task saves the unfinished run and is queued again, on any node. Each array has a folder in the store, with what
+was asked for and logs.
 """
 
 from __future__ import annotations
@@ -110,33 +111,38 @@ def read_site(path: Path) -> Site:
 
 
 class Task:
-    """What makes runs until the store lacks none: `dolb sweep` with these arguments, a process for each GPU.
+    """What makes runs until the store lacks none: the `dolb` command with these arguments, a process for each GPU.
 
-    USR2 comes before the time limit and at preemption: submitit calls ``checkpoint``, and queues the job again. SIGTERM
-    means the end, as by `dolb cancel`. Both let the sweep save what is unfinished.
+    USR2 comes before the time limit: submitit calls ``checkpoint``, and queues the job again. SIGTERM means the end, as
+    by `dolb cancel`, unless Slurm preempts the job and leaves it some time. All let the command save what is
+    unfinished.
     """
 
     def __init__(self, arguments: Sequence[str], folder: str, gpus: int = 0):
         self.arguments, self.folder, self.gpus = list(arguments), folder, gpus
 
     def __call__(self) -> str:
-        """Run the sweep to its end; returns ``ended``, or ``stopped`` where it was told to stop."""
+        """Run the command to its end; returns ``ended``, or ``stopped`` where it was told to stop."""
         import submitit
 
         submitit.JobEnvironment().paths.result_pickle.unlink(missing_ok=True)  # of a time before it was queued again
         self._processes: list[subprocess.Popen] = []
         self._told = False
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # the sweep inherits this: Slurm signals it as well
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # inherited: Slurm signals the command as well
         signal.signal(signal.SIGTERM, self._stop)
-        command = [sys.executable, "-m", "dolb.cli", "sweep", *self.arguments]
-        for device in [["--device", f"cuda:{i}"] for i in range(self.gpus)] if self.gpus > 1 else [[]]:
-            self._processes.append(subprocess.Popen([*command, *device], cwd=self.folder, stdin=subprocess.DEVNULL))
+        command = [sys.executable, "-m", "dolb.cli", *self.arguments]
+        for own in _each_gpu(self.gpus):
+            self._processes.append(
+                subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, env=os.environ | own)
+            )
         if self._told:
             self._stop()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
         codes = self._wait()
         if any(codes) and not self._told:
             raise SystemExit(max(code if code >= 0 else 128 - code for code in codes))
+        if self._told and _preempted():
+            signal.raise_signal(signal.SIGUSR2)
         return "stopped" if self._told else "ended"
 
     def _wait(self) -> list[int]:
@@ -162,13 +168,30 @@ class Task:
         return DelayedSubmission(Task(self.arguments, self.folder, self.gpus))
 
 
+def _each_gpu(gpus: int) -> list[dict[str, str]]:
+    """Return what shows a process its own GPU, for each of those that a task has; one sees all that there are."""
+    if gpus < 2:
+        return [{}]
+    names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    return [{"CUDA_VISIBLE_DEVICES": name} for name in names.split(",")]
+
+
+def _preempted() -> bool:
+    """Return whether Slurm wants this job though it told it to stop: a job that was cancelled runs no longer for it."""
+    job = os.environ.get("SLURM_JOB_ID")
+    with contextlib.suppress(ClusterError):
+        return bool(job) and _ask("squeue", "--noheader", "--jobs", str(job), "--format", "%T").strip() == "RUNNING"
+    return False
+
+
 @dataclass(frozen=True)
 class Sent:
-    """What was asked for at once: the runs of one experiment, and the folder of the tasks that make them."""
+    """What was asked for at once: runs of one experiment or notebooks, and the folder of the tasks that make them."""
 
     folder: Path
     slug: str
     scale: str
+    what: str
     on: str
     host: str
     keys: list[str]
@@ -197,27 +220,39 @@ class Sent:
 
 
 def send(
-    arguments: Sequence[str], store: Path, *, slug: str, scale: str, on: str, site: Site, keys: Sequence[str]
+    arguments: Sequence[str],
+    store: Path,
+    *,
+    on: str,
+    site: Site,
+    slug: str,
+    scale: str,
+    what: str,
+    keys: Sequence[str],
+    nodes: int = 1,
 ) -> Sent:
-    """Start tasks that call `dolb sweep` with these arguments, on Slurm or as processes here, and return at once.
+    """Start tasks that call `dolb` with these arguments, on Slurm or as processes here, and return at once.
 
-    ``keys`` are those of the runs asked for, by which ``progress`` counts; the tasks go by the store alone.
+    ``keys`` name ``what`` is asked for, runs or notebooks, by which ``progress`` counts; tasks go by the store alone. A
+    task of several ``nodes`` runs on the first, and starts what it will on the others.
     """
     if on not in PLACES:
         raise ValueError(f"place {on!r} is not known; accepted: {', '.join(PLACES)}")
     if on == "slurm" and not shutil.which("sbatch"):
         raise ClusterError("there is no Slurm here, as sbatch is not on the path; --on local uses this machine alone")
     stamp = f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    sent = Sent(store.resolve() / "jobs" / stamp, slug, scale, on, socket.gethostname(), list(keys))
+    sent = Sent(store.resolve() / "jobs" / stamp, slug, scale, what, on, socket.gethostname(), list(keys))
     sent.folder.mkdir(parents=True)
     record = {name: value for name, value in dataclasses.asdict(sent).items() if name != "folder"}
     (sent.folder / "sent.json").write_text(json.dumps(record))
-    task = Task(arguments, os.getcwd(), site.gpus if on == "slurm" else 0)
-    (_submit_to_slurm if on == "slurm" else _start_here)(task, sent, site)
+    if on == "slurm":
+        _submit_to_slurm(Task(arguments, os.getcwd(), site.gpus if nodes == 1 else 0), sent, site, nodes)
+    else:
+        _start_here(Task(arguments, os.getcwd()), sent, site)
     return sent
 
 
-def _submit_to_slurm(task: Task, sent: Sent, site: Site) -> None:
+def _submit_to_slurm(task: Task, sent: Sent, site: Site, nodes: int) -> None:
     import submitit
 
     python = shlex.join([sys.executable, "-ISc", _HOLD_BACK])
@@ -227,7 +262,9 @@ def _submit_to_slurm(task: Task, sent: Sent, site: Site) -> None:
     executor.update_parameters(
         job_name=sent.name, time=site.minutes, cpus_per_task=site.cpus, array_parallelism=site.parallel,
         signal_delay_s=min(WARNING_SECONDS, 20 * site.minutes), stderr_to_stdout=True, setup=site.setup or None,
-        srun_args=[f"--cpus-per-task={site.cpus}"],  # since Slurm 22.05 a step no longer has them from its job
+        nodes=nodes, ntasks_per_node=1,
+        # Since Slurm 22.05 a step no longer has these cores from its job.
+        srun_args=[f"--cpus-per-task={site.cpus}", "--nodes=1", "--ntasks=1"],
         additional_parameters={"requeue": True, **site.options},
         **{name: value for name, value in chosen.items() if value is not None}, **memory,
     )  # fmt: skip
@@ -277,6 +314,7 @@ class Progress:
 
     slug: str
     scale: str
+    what: str
     done: int
     running: int
     waiting: int
@@ -298,12 +336,12 @@ def progress(store: Path, slug: str | None = None) -> list[Progress]:
     from dolb.results import RunStore  # late, here and below: a task, which needs it not, starts sooner
 
     runs, queued, found = RunStore(store), _queued(store), []
-    groups: dict[tuple[str, str], list[Sent]] = {}
+    groups: dict[tuple[str, str, str], list[Sent]] = {}
     for sent in _all_sent(store):
         if slug in (None, sent.slug):
-            groups.setdefault((sent.slug, sent.scale), []).append(sent)
-    finished = set(runs.keys())
-    for (name, scale), group in groups.items():
+            groups.setdefault((sent.slug, sent.scale, sent.what), []).append(sent)
+    finished = {*runs.keys(), *(path.name for path in store.glob("notebooks/*"))}
+    for about, group in groups.items():
         keys = dict.fromkeys(key for sent in group for key in sent.keys)
         done = [key for key in keys if key in finished]
         held = sum(runs.held(key) for key in keys if key not in finished)
@@ -315,7 +353,7 @@ def progress(store: Path, slug: str | None = None) -> list[Progress]:
         left, costs = len(keys) - len(done), [*_hours(runs, done)]
         found.append(
             Progress(
-                name, scale, len(done), held, left - held,
+                *about, len(done), held, left - held,
                 {state: counted.count(state) for state in ("waiting", "running", "failed")}, failed if left else [],
                 sum(costs), sum(costs) / len(costs) * left if costs else None,
             )

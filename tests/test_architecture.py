@@ -39,7 +39,7 @@ ARROWS = {
     "dolb.viewer": set(),
     # What commands do with a map: its page, the decisions made there as a mask, the images for the book.
     "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.findings", "dolb.viewer"},
-    # Sends the command line's own sweep elsewhere, and reads the store to say how far it is.
+    # Sends the command line itself elsewhere, and reads the store to say how far it is.
     "dolb.cluster": {"dolb.results"},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {

@@ -3,10 +3,11 @@
 ``panels`` is what notebooks put on a page, and ``pages`` makes the pages that follow from claims and results.
 """
 
-from dolb.publishing.book import BookError, build_book, build_pages, stage
+from dolb.publishing.book import BookError, build_book, build_pages, listed, stage
 from dolb.publishing.gate import GateError, ParameterError, check_notebook
 from dolb.publishing.notebooks import run_notebook
 
 __all__ = [
-    "BookError", "GateError", "ParameterError", "build_book", "build_pages", "check_notebook", "run_notebook", "stage",
+    "BookError", "GateError", "ParameterError", "build_book", "build_pages", "check_notebook", "listed",
+    "run_notebook", "stage",
 ]  # fmt: skip

@@ -52,9 +52,7 @@ def stage(
     raised, as one GateError that names each. At `published` scale one that has run before with the same inputs is taken
     from `_build/executed`, through the gate.
     """
-    contents = (root / "_toc.yml").read_text(encoding="utf-8")
-    listed = re.findall(r"^\s*- file: (notebooks/\S+?)(?:\.ipynb)?\s*$", contents, flags=re.MULTILINE)
-    sources = [root / f"{name}.ipynb" for name in listed]
+    sources = listed(root)
     # A parameter equal to its default is not passed: the notebook is then the one that is committed.
     defaults = {source: check_parameters(source, {"scale": scale})["scale"] for source in sources}
     parameters = {source: {} if usual == scale else {"scale": scale} for source, usual in defaults.items()}
@@ -62,7 +60,7 @@ def stage(
     _copy_tree(root, staging)
     (staging / "build.json").write_text(json.dumps(_build_info(root, scale), indent=1), encoding="utf-8")
     shared = shared_inputs(root)
-    inputs = {source: _digest(shared, source.read_bytes(), parameters[source]) for source in sources}
+    inputs = {source: digest(shared, source.read_bytes(), parameters[source]) for source in sources}
     kept = root / "_build" / "executed"
     reused = [one for one in sources if scale == REUSED_SCALE and _fresh(kept / one.name, one, inputs[one])]
     if reused:
@@ -88,6 +86,13 @@ def stage(
         summary = f"{len(failures)} of {len(sources)} notebooks refused; nothing is published"
         raise GateError("\n".join([summary, *failures]))
     return [staging / "notebooks" / source.name for source in sources]
+
+
+def listed(root: Path) -> list[Path]:
+    """Return the notebooks that the table of contents lists, in its order."""
+    contents = (root / "_toc.yml").read_text(encoding="utf-8")
+    names = re.findall(r"^\s*- file: (notebooks/\S+?)(?:\.ipynb)?\s*$", contents, flags=re.MULTILINE)
+    return [root / f"{name}.ipynb" for name in names]
 
 
 def build_pages(staging: Path, pages: Path) -> Path:
@@ -131,10 +136,11 @@ def shared_inputs(root: Path) -> str:
     }
     contents = [part for path in sorted(read) for part in (path.name, path.read_bytes())]
     versions = sorted({f"{one.metadata['Name']} {one.version}" for one in metadata.distributions()})
-    return _digest(sys.version, *versions, *contents)
+    return digest(sys.version, *versions, *contents)
 
 
-def _digest(*parts: str | bytes | Mapping[str, Any]) -> str:
+def digest(*parts: str | bytes | Mapping[str, Any]) -> str:
+    """Return a hash of all parts, each told from the next."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, default=repr).encode()

@@ -1,8 +1,9 @@
-"""A real Slurm for tests: munge, a controller and two nodes, all on this machine and in one folder."""
+"""A real Slurm for tests: munge, a controller and some nodes, all on this machine and in one folder."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import secrets
 import shutil
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sweeping import LONG, plain_sweep
+from sweeping import LONG, SCENARIOS, plain_sweep, play, send_signal
 from waiting import wait_until
 
 SETTINGS = """
@@ -33,14 +34,18 @@ TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-SchedulerParameters=sched_interval=2,bf_interval=2
+SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 KillWait=20
-NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs=2
-PartitionName=main Nodes=ALL Default=YES MaxTime=60 State=UP
+GresTypes=gpu
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs=2 Gres=gpu:2
+PartitionName=main Nodes=ALL Default=YES State=UP
 """
+NODES = 14
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 
 
@@ -69,31 +74,51 @@ def with_environment(*settings: str) -> list[int]:
 
 
 class Slurm:
-    """Commands of the Slurm of the tests."""
+    """Commands of the Slurm of the tests, and nodes for each of them."""
 
     def __init__(self, settings: Path):
-        self.settings = settings
+        self.settings, self.given, self._seen = settings, 0, (0.0, "")
+        self.nodes: dict[str, subprocess.Popen] = {}
 
     def ask(self, *command: str) -> str:
         """Return what a command of Slurm says."""
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    def queue(self) -> list[list[str]]:
-        """Return the number, the state and the node of each job in the queue."""
-        return [line.split("|") for line in self.ask("squeue", "-hro", "%i|%T|%N").splitlines()]
+    def partition(self, nodes: int = 1, name: str = "", **options: object) -> str:
+        """Make a partition of nodes that no other has, or, where its name is given, one more of the last of them."""
+        self.given += 0 if name else nodes
+        assert self.given <= NODES
+        name, last = name or f"p{self.given}", self.given
+        also = [f"{option}={value}" for option, value in options.items()]
+        self.ask(
+            "scontrol", "create", f"partitionname={name}", f"nodes=n[{last - nodes + 1}-{last}]", "state=up", *also
+        )
+        return name
 
-    def processes(self, task: int) -> list[int]:
-        """Return the processes of a task of an array."""
-        return with_environment(f"SLURM_CONF={self.settings}", f"SLURM_ARRAY_TASK_ID={task}")
+    def queue(self, partition: str) -> list[list[str]]:
+        """Return the number, the state and the node of each job of a partition."""
+        if time.monotonic() > self._seen[0] + 0.2:  # many ask
+            self._seen = time.monotonic(), self.ask("squeue", "-hro", "%P|%i|%T|%N")
+        jobs = [line.split("|") for line in self._seen[1].splitlines()]
+        return [job[1:] for job in jobs if job[0] == partition]
 
-    def clear(self) -> None:
-        """Cancel what is queued, and let every node work again."""
-        if jobs := [job for job, *_ in self.queue()]:
-            self.ask("scancel", *jobs)
-        for node, state in (line.split() for line in self.ask("sinfo", "-hNo", "%N %T").splitlines()):
-            if state.startswith("drain"):
-                self.ask("scontrol", "update", f"nodename={node}", "state=resume")
-        wait_until(lambda: not self.queue(), 120, "the end of all jobs", every=0.2)
+    def processes(self, job: str) -> list[int]:
+        """Return the processes of a job."""
+        return with_environment(f"SLURM_CONF={self.settings}", f"SLURM_JOB_ID={job}")
+
+    def lose(self, node: str, job: str) -> None:
+        """Kill a node and the job that it runs, at once as if its power went, and let Slurm know."""
+        self.nodes[node].kill()
+        named = f"slurmstepd: [{job}."
+        keepers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if named in _text(path)]
+        send_signal(signal.SIGKILL, *keepers, *self.processes(job))
+        self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text()
+    return ""
 
 
 @pytest.fixture(scope="session")
@@ -103,9 +128,12 @@ def running_slurm(require_part, tmp_path_factory) -> Iterator[Slurm]:
     folder = tmp_path_factory.mktemp("slurm")
     (folder / "state").mkdir()
     settings, key = folder / "slurm.conf", folder / "munge.key"
-    first = free_ports(3)
+    first = free_ports(NODES + 1)
     named = {"host": socket.gethostname().split(".")[0], "user": os.environ.get("USER") or "root"}
-    settings.write_text(SETTINGS.format(folder=folder, port=first, first=first + 1, last=first + 2, **named))
+    settings.write_text(
+        SETTINGS.format(folder=folder, port=first, nodes=NODES, first=first + 1, last=first + NODES, **named)
+    )
+    (folder / "gres.conf").write_text("Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n")  # two of each node
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o400)
     munge = ["--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket"]
@@ -113,21 +141,22 @@ def running_slurm(require_part, tmp_path_factory) -> Iterator[Slurm]:
     daemons = []
     os.environ["SLURM_CONF"] = str(settings)
 
-    def start(name: str, *arguments: str) -> None:
+    def start(name: str, *arguments: str) -> subprocess.Popen:
         with (folder / f"{name}.log").open("a") as log:
             daemons.append(subprocess.Popen([find(name), *arguments], stdout=log, stderr=log, cwd=folder))
+        return daemons[-1]
 
     slurm = Slurm(settings)
     try:
         start("munged", *munge)
         wait_until((folder / "munge.socket").exists, what="munged's start")
         start("slurmctld", "-D", "-i")
-        for node in ("n1", "n2"):
-            start("slurmd", "-D", "-N", node)
+        for node in [f"n{number + 1}" for number in range(NODES)]:
+            slurm.nodes[node] = start("slurmd", "-D", "-N", node)
 
         def ready() -> bool:
             with contextlib.suppress(subprocess.CalledProcessError):
-                return slurm.ask("sinfo", "-ho", "%T %D") == "idle 2"
+                return slurm.ask("sinfo", "-ho", "%T %D") == f"idle {NODES}"
             return False
 
         try:
@@ -135,7 +164,8 @@ def running_slurm(require_part, tmp_path_factory) -> Iterator[Slurm]:
         except AssertionError:
             pytest.fail("\n".join(path.read_text()[-2000:] for path in sorted(folder.glob("*.log"))))
         yield slurm
-        slurm.clear()
+        slurm.ask("scancel", "--user", named["user"])
+        wait_until(lambda: not slurm.ask("squeue", "-h"), what="the end of all jobs", every=0.2)
     finally:
         for daemon in reversed(daemons):
             daemon.terminate()
@@ -143,20 +173,26 @@ def running_slurm(require_part, tmp_path_factory) -> Iterator[Slurm]:
         del os.environ["SLURM_CONF"]
         time.sleep(0.5)
         left = with_environment(f"SLURM_CONF={settings}")
-        for process in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        send_signal(signal.SIGKILL, *left)
     assert not left, f"{len(left)} processes were left behind"
 
 
-@pytest.fixture
-def slurm(running_slurm) -> Iterator[Slurm]:
-    """Slurm with an empty queue."""
-    yield running_slurm
-    running_slurm.clear()
-
-
 @pytest.fixture(scope="session")
-def long(tmp_path_factory) -> Path:
-    """What a plain sweep makes of the long runs."""
-    return plain_sweep(LONG, tmp_path_factory.mktemp("long"))
+def outcomes(request, repo_root, tmp_path_factory) -> dict[str, BaseException | None]:
+    """What came of the scenarios that this session asks for, all played at once."""
+    asked = {item.name for item in request.session.items}
+    wanted = {name: inspect.signature(steps).parameters for name, steps in SCENARIOS.items() if name in asked}
+    found: dict[str, BaseException | None] = {}
+    given = {"repo_root": repo_root}
+    try:
+        if any("slurm" in names for names in wanted.values()):
+            given["slurm"] = request.getfixturevalue("running_slurm")
+    except BaseException as error:  # it may be a skip
+        found = {name: error for name, names in wanted.items() if "slurm" in names}
+    if any("long" in names for names in wanted.values()):
+        given["long"] = plain_sweep(LONG, tmp_path_factory.mktemp("long"))
+    started = {}
+    for name in wanted.keys() - found.keys():
+        mine = given | {"store": tmp_path_factory.mktemp("store")}
+        started[name] = SCENARIOS[name](**{each: mine[each] for each in wanted[name]})
+    return found | play(started)

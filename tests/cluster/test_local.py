@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import pytest
-from sweeping import LONG, SHORT, assert_same_bits, dolb, wait_for_end, wait_for_runs, wait_for_training
+from sweeping import LONG, SHORT, assert_same_bits, dolb, ended, in_mid_run, let_go, made, scenario
 
 from dolb import cluster
 
 
-@pytest.mark.slow
-def test_tasks_of_this_machine_make_the_runs_of_a_plain_sweep_and_a_cancelled_one_goes_on(long, tmp_path):
-    one = [*LONG, "--seeds", "0"]
-    dolb("sweep", *one, "--on", "local", "--store", tmp_path)
-    wait_for_training(tmp_path, tasks=1)
-    assert "running" in dolb("status", "batch-size", "--store", tmp_path, code=3)
-    dolb("cancel", "--store", tmp_path)
-    wait_for_end(tmp_path)
-    assert list(tmp_path.glob("paused/*.pt"))
-    dolb("sweep", *one, "--on", "local", "--store", tmp_path)
-    wait_for_runs(tmp_path, 1)
-    assert_same_bits(tmp_path, long)
-    assert dolb("cancel", "--store", tmp_path).startswith("0 tasks")
-    assert "1 runs, 1 in" in dolb("sweep", *one, "--on", "local", "--store", tmp_path)
-    assert len(list(tmp_path.glob("jobs/*"))) == 2  # nothing was sent for nothing
+@scenario
+def test_tasks_of_this_machine_make_the_runs_of_a_plain_sweep_and_a_cancelled_one_goes_on(long, store):
+    dolb("sweep", *LONG, "--on", "local", "--store", store)
+    yield in_mid_run(store)
+    assert "running" in dolb("status", "batch-size", "--store", store, code=3)
+    dolb("cancel", "--store", store)
+    let_go(store)
+    yield ended(store)
+    assert list(store.glob("paused/*.pt"))
+    dolb("sweep", *LONG, "--on", "local", "--store", store)
+    yield made(store, 1)
+    assert_same_bits(store, long)
+    assert dolb("cancel", "--store", store).startswith("0 tasks")
+    assert "1 runs, 1 in" in dolb("sweep", *LONG, "--on", "local", "--store", store)
+    assert len(list(store.glob("jobs/*"))) == 2  # nothing was sent for nothing
 
 
-@pytest.mark.slow
-def test_status_shows_the_end_of_the_log_of_a_task_that_failed(tmp_path):
-    dolb("sweep", "batch-size", "--batch-sizes", "5000", "--on", "local", "--parallel", "1", "--store", tmp_path)
-    wait_for_end(tmp_path)
-    text = dolb("status", "--store", tmp_path, code=1)
+@scenario
+def test_status_shows_the_end_of_the_log_of_a_task_that_failed(store):
+    dolb("sweep", "batch-size", "--batch-sizes", "5000", "--on", "local", "--parallel", "1", "--store", store)
+    yield ended(store)
+    text = dolb("status", "--store", store, code=1)
     assert "larger than the 1437 training examples" in text
     assert "Traceback" not in text
 
@@ -75,3 +75,22 @@ def test_what_cannot_be_sent_is_a_clear_error(tmp_path, arguments, says):
 
 def test_the_status_of_a_store_from_which_nothing_was_sent_is_an_error(tmp_path):
     assert "nothing was sent" in dolb("status", "--store", tmp_path, code=2)
+
+
+def test_nodes_without_a_job_that_has_them_are_a_clear_error(tmp_path):
+    few = ["ddp-vs-horovod", "--part", "weak", "--nodes", "2"]
+    assert "2 nodes need a Slurm job" in dolb("sweep", *few, "--store", tmp_path, code=2)
+    assert "no number of ranks can be dealt equally" in dolb("sweep", *few, "--ranks", "3", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "accepted: an experiment, or --all"),
+        (["--all", "-p", "epoch=2"], "no notebook has a parameter 'epoch'"),
+        (["batch-size", "-p", "epoch=2"], "did you mean 'epochs'?"),
+    ],
+)
+def test_a_notebook_that_cannot_be_run_is_a_clear_error(tmp_path, arguments, says):
+    assert says in dolb("run", *arguments, "--on", "local", "--store", tmp_path, code=2)
+    assert not (tmp_path / "jobs").exists()

@@ -1,0 +1,115 @@
+"""Notebooks executed into a store, which several processes may share: each takes the next one that the store lacks.
+
+An executed notebook lies in a folder of its own, whose name has a hash of all that it was made from. So the store says
+what is done, as it does of runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dolb.publishing.book import digest, shared_inputs
+from dolb.publishing.gate import GateError, ParameterError, check_parameters, read_parameters
+from dolb.publishing.notebooks import run_notebook
+from dolb.results import RunStore
+
+FOLDER = "notebooks"  # of a store
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Order:
+    """A notebook to be executed with parameters, and the name under which a store keeps it."""
+
+    source: Path
+    parameters: dict[str, Any]
+    name: str
+
+    def page(self, store: Path) -> Path:
+        """Return where a store has it executed, or would have it."""
+        return store / FOLDER / self.name / self.source.name
+
+
+def orders(root: Path, sources: Sequence[Path], scale: str, parameters: Mapping[str, Any], store: Path) -> list[Order]:
+    """Return what executes each notebook with those of the parameters that it has; one that none has is an error."""
+    shared, names = shared_inputs(root), {source: read_parameters(source) for source in sources}
+    if len(sources) == 1:
+        check_parameters(sources[0], parameters)
+    for name in parameters:
+        if not any(name in accepted for accepted in names.values()):
+            raise ParameterError(f"no notebook has a parameter {name!r}")
+    found = []
+    for source in sources:
+        given = {"scale": scale, **{name: value for name, value in parameters.items() if name in names[source]}}
+        check_parameters(source, given)
+        key = digest(shared, source.read_bytes(), given)[:12]
+        if "store" in names[source]:
+            given.setdefault("store", str(store))
+        found.append(Order(source, given, f"{source.stem}-{scale}-{key}"))
+    return found
+
+
+def execute(wanted: Sequence[Order], store: Path, say: Callable[[str], None] = lambda _: None) -> None:
+    """Execute what the store lacks, one notebook after another; what others execute meanwhile is left to them.
+
+    All are tried before the failures are raised, as one GateError. Ctrl-C and SIGTERM go to the notebook's kernel,
+    where a sweep then saves what is unfinished, and act here after that.
+    """
+    waiting, failures, told = list(wanted), list[str](), list[int]()
+
+    def stop(number: int, frame: object) -> None:
+        told.append(number)
+        files = Path("/proc/self/task").glob("*/children")
+        for kernel in [process for file in files for process in file.read_text().split()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(kernel), number)
+
+    runs = RunStore(store)
+    runs.check_writable()
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while waiting and not told:
+            tried = len(waiting)
+            for order in list(waiting):
+                with runs.claim(order.name) as mine:
+                    if not mine or told:
+                        continue
+                    waiting.remove(order)
+                    if not order.page(store).exists():
+                        # In another thread nbclient leaves the signals alone: it would kill the kernel within seconds.
+                        with ThreadPoolExecutor(1) as pool:
+                            failures += pool.submit(_execute, order, store).result()
+                        if order.page(store).exists():
+                            say(f"wrote {order.page(store)}")
+            if len(waiting) == tried:
+                time.sleep(POLL_SECONDS)  # others hold the rest
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if told:
+        signal.raise_signal(told[0])
+    if failures:
+        raise GateError("\n".join([f"{len(failures)} of {len(wanted)} notebooks refused", *failures]))
+
+
+def _execute(order: Order, store: Path) -> list[str]:
+    """Execute a notebook in a folder that is given its name when the gate has let it pass; return what is refused."""
+    folder = order.page(store).parent
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        run_notebook(order.source, partial / order.source.name, order.parameters, cwd=partial, progress=False)
+    except GateError as error:
+        return [str(error)]
+    partial.rename(folder)
+    return []
