@@ -21,7 +21,7 @@ from dolb.cli import app
 GRID = ["batch-size", "--archs", "smallnet-4", "--batch-sizes", "256", "--lrs", "0.1", "--device", "cpu"]
 SHORT = [*GRID, "--epochs", "2"]  # four runs, of different numbers of batch-norm workers
 LONG = [*GRID, "--part", "curve", "--seeds", "0", "--epochs", "30"]
-POLL_SECONDS, PATIENCE_SECONDS = 0.1, 300
+POLL_SECONDS, PATIENCE_SECONDS = 0.3, 300
 
 Steps = Iterator[Callable[[], object]]
 SCENARIOS: dict[str, Callable[..., Steps]] = {}
@@ -99,7 +99,7 @@ def in_mid_run(store: Path) -> Callable[[], bool]:
 
     def watch() -> None:
         while "rate 0.1" not in log(store):
-            time.sleep(0.02)
+            time.sleep(0.05)
         send_signal(signal.SIGSTOP, *sweeps(store))
         held.set()
 
