@@ -1,10 +1,11 @@
-"""Sphinx extension: charts draw without network, and every page says what it was built from.
+"""Sphinx extension: charts draw without network, every page says what it was built from, notebooks can be launched.
 
 It is an extension, not a step of `dolb book`, so that plain `jupyter-book build .` gives the same pages.
 """
 
 import html
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,24 @@ def say_what_was_built(app: Sphinx, config: Config) -> None:
     config.html_theme_options["extra_footer"] = f'<p class="dolb-build">{footer}</p>'
 
 
+def offer_launching(app: Sphinx, config: Config) -> None:
+    """Give pages of notebooks buttons that open their source on Binder and on a hub, if it is said where that is."""
+    if repository := os.environ.get("DOLB_BOOK_REPOSITORY"):
+        config.html_theme_options |= {
+            "repository_url": repository,
+            "repository_branch": os.environ.get("DOLB_BOOK_BRANCH", "main"),
+            "launch_buttons": {
+                "notebook_interface": "jupyterlab",
+                "binderhub_url": os.environ.get("DOLB_BOOK_BINDER", "https://mybinder.org"),
+                "jupyterhub_url": os.environ.get("DOLB_BOOK_HUB", ""),
+            },
+        }
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension to the build."""
     app.connect("config-inited", say_what_was_built)
+    app.connect("config-inited", offer_launching)
     app.connect("builder-inited", add_bundle_folder)
     app.connect("html-page-context", add_scripts_to_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -91,13 +91,23 @@ def test_plain_jupyter_book_build_works_on_notebooks_without_outputs(book, vega,
     assert "planted" in pages(root)["notebooks/01-planted.html"]
 
 
-def test_at_another_scale_the_book_says_what_its_sentences_are_about(book, tmp_path, vega):
+def test_without_a_repository_no_page_offers_to_launch_it(book):
+    assert "user-redirect" not in (page := pages(book)["notebooks/01-planted.html"])
+    assert "binder" not in page
+
+
+def test_another_scale_is_said_and_notebooks_are_launched_where_the_environment_says(book, tmp_path, vega, monkeypatch):
+    monkeypatch.setenv("DOLB_BOOK_REPOSITORY", "https://github.com/someone/dolb")
+    monkeypatch.setenv("DOLB_BOOK_HUB", "https://hub.example.org/")
     staging = tmp_path / "staging"
     shutil.copytree(vega, staging / "_build" / "vega")
     stage(book, staging, "demo")
     build_pages(staging, tmp_path / "html")
     page = (tmp_path / "html" / "notebooks" / "01-planted.html").read_text()
     assert "The sentences are about the published runs." in page
+    notebook = "notebooks/01-planted.ipynb"
+    assert f"https://mybinder.org/v2/gh/someone/dolb/main?urlpath=lab/tree/{notebook}" in page
+    assert re.search(rf"https://hub\.example\.org/hub/user-redirect/git-pull\?[^\"]*lab/tree/dolb/{notebook}", page)
     assert "Parameters" not in re.sub("<[^>]+>", "", page)  # papermill's cell is set-up too
 
 
