@@ -16,29 +16,61 @@
     const within = network.achieved * Math.min(network.intra.bandwidth, share);
     const between = network.inter.bandwidth * network.achieved;
     const slowest = nodes > 1 ? Math.min(within, between) : within;
-    const { launch, intra, inter, chunk_bytes: chunk } = network;
+    const { launch, intra, inter } = network;
     const cost = {
-      ring: () => launch + 2 * (ranks - nodes) * intra.latency + 2 * (nodes - 1) * inter.latency
-        + (2 * (ranks - 1) * size) / ranks / slowest,
-      tree: () => launch + 2 * ((local - 1) * (intra.latency + chunk / within)
-        + levels(nodes) * (inter.latency + chunk / slowest)) + (2 * size) / slowest,
-      auto: () => Math.min(cost.ring(), cost.tree()),
+      ring: (by) => by.latency * (launch + 2 * (ranks - nodes) * intra.latency + 2 * (nodes - 1) * inter.latency)
+        + (2 * (ranks - 1) * size) / ranks / (by.bandwidth * slowest),
+      tree: (by) => {
+        const chunk = Math.min(network.chunk_bytes, size) / by.bandwidth;
+        return by.latency * (launch + 2 * ((local - 1) * intra.latency + levels(nodes) * inter.latency))
+          + 2 * (((local - 1) * chunk) / within + (levels(nodes) * chunk) / slowest)
+          + (2 * size) / (by.bandwidth * slowest);
+      },
+      auto: (by) => Math.min(cost.ring(by), cost.tree(by)),
     };
-    return cost[network.algorithm]();
+    return Math.min(...network.protocols.map(cost[network.algorithm]));
   }
 
-  // When the last of DDP's buckets is reduced: each goes when its last gradient is ready and the one before is through.
-  function ddpEnd(policy, ready, sizes, allreduce) {
-    let free = 0, size = 0, limit = policy.first_bucket_bytes;
+  // The clock of a backward pass, which loses a share of its speed while an all-reduce runs beside it.
+  function passClock(interference) {
+    const moments = [0], done = [0];
+    const along = (xs, ys, x) => {
+      let after = xs.length;
+      while (after > 1 && xs[after - 1] > x) after -= 1;
+      const x0 = xs[after - 1], y0 = ys[after - 1];
+      return after === xs.length ? y0 + x - x0 : y0 + ((x - x0) * (ys[after] - y0)) / (xs[after] - x0);
+    };
+    return {
+      beside(start, end) {
+        const last = moments.length - 1, begin = Math.max(start, moments[last]);
+        if (interference > 0 && end > begin) {
+          const so = done[last] + begin - moments[last];
+          moments.push(begin, end);
+          done.push(so, so + (1 - interference) * (end - begin));
+        }
+      },
+      when: (seconds) => along(done, moments, seconds),
+      until: (moment) => along(moments, done, moment),
+    };
+  }
+
+  // When DDP has reduced everything: each bucket goes when its last gradient is ready and the one before is through.
+  function ddpEnd(policy, ready, sizes, allreduce, ranks, phase, interference) {
+    const clock = passClock(interference);
+    let free = 0, size = 0, limit = policy.first_bucket_bytes, held = 0;
     sizes.forEach((bytes, index) => {
       size += bytes;
+      held += policy.tensor_seconds;
       if (size >= limit || index === sizes.length - 1) {
-        free = Math.max(free, ready[index]) + allreduce(size);
+        held += policy.collective_seconds;
+        const start = Math.max(free, clock.when(ready[index] + held));
+        free = start + allreduce(size);
+        clock.beside(start, free);
         size = 0;
         limit = policy.bucket_bytes;
       }
     });
-    return free;
+    return Math.max(free, clock.when(ready[ready.length - 1] + held));
   }
 
   function negotiationSeconds(policy, ranks, tensors) {
@@ -47,27 +79,35 @@
     return 4 * tree + (ranks - 1) * (policy.message_seconds + tensors * policy.request_seconds);
   }
 
-  // When Horovod's last all-reduce ends: every cycle ranks agree on what is ready, fuse it, and reduce it.
-  function horovodEnd(policy, ready, sizes, allreduce, ranks, phase) {
-    const idle = Math.max(policy.cycle_seconds, negotiationSeconds(policy, ranks, 0));
+  // When Horovod has reduced everything: every cycle ranks agree on what is ready, fuse it, and reduce it.
+  function horovodEnd(policy, ready, sizes, allreduce, ranks, phase, interference) {
+    const agreeing = negotiationSeconds(policy, ranks, 0);
+    const idle = policy.on_time ? Math.max(policy.cycle_seconds, agreeing) : policy.cycle_seconds + agreeing;
+    const work = ready.map((seconds, index) => seconds + (index + 1) * policy.tensor_seconds);
+    const clock = passClock(interference);
     let now = phase * idle, free = 0, first = 0;
     while (first < sizes.length) {
-      if (ready[first] > now) {
-        const wait = idle > 0 ? Math.ceil((ready[first] - now) / idle) * idle : 0;
-        now = Math.max(now + wait, ready[first]);
+      const begin = clock.when(work[first]);
+      if (begin > now) {
+        const wait = idle > 0 ? Math.ceil((begin - now) / idle) * idle : 0;
+        now = Math.max(now + wait, begin);
       }
-      let end = first;
-      while (end < sizes.length && ready[end] <= now) end += 1;
+      let end = first + 1;
+      const computed = clock.until(now);
+      while (end < sizes.length && work[end] <= computed) end += 1;
       const agreed = now + negotiationSeconds(policy, ranks, end - first);
       for (let index = first; index < end;) {
         let size = sizes[index++];
         while (index < end && size + sizes[index] <= policy.fusion_bytes) size += sizes[index++];
-        free = Math.max(free, agreed) + allreduce(size);
+        const start = Math.max(free, agreed);
+        free = start + policy.collective_seconds + allreduce(size);
+        clock.beside(start, free);
       }
-      now = Math.max(now + policy.cycle_seconds, policy.blocking ? free : agreed);
+      const worked = policy.blocking ? free : agreed;
+      now = policy.on_time ? Math.max(now + policy.cycle_seconds, worked) : worked + policy.cycle_seconds;
       first = end;
     }
-    return free;
+    return Math.max(free, clock.when(work[work.length - 1]));
   }
 
   // The expected maximum of logistic draws, as a multiple of their mean.
@@ -79,24 +119,23 @@
     return 1 + ((jitter * Math.sqrt(3)) / Math.PI) * harmonic;
   }
 
-  // settings: model {bytes}, gpu {images_per_second, forward_share, backward: in proportion to time}, batch_per_rank,
-  // network, policy, ranks, jitter, overlap, and constants, all as Python's whatif_data() writes them.
+  // settings: model {bytes, forward_share, backward: in proportion to time}, images_per_second of one GPU,
+  // batch_per_rank, network, policy, ranks, overlap, and constants, all as Python's whatif_data() writes them.
   function simulate(settings) {
-    const { model, gpu, network, policy, ranks, batch_per_rank: batch, constants } = settings;
-    const alone = batch / gpu.images_per_second;
+    const { model, network, policy, ranks, batch_per_rank: batch, constants } = settings;
+    const alone = batch / settings.images_per_second;
     if (ranks === 1) return { step_seconds: alone, images_per_second: batch / alone, efficiency: 1 };
-    const unit = (alone * (1 - gpu.forward_share)) / sum(gpu.backward);
-    const slow = slowestOf(ranks, settings.jitter, constants.euler);
-    let now = alone * gpu.forward_share;
-    let ready = gpu.backward.slice().reverse().map((part) => (now += part * unit) * slow);
-    const compute = ready[ready.length - 1];
-    if (settings.overlap === false) ready = ready.map(() => compute);
+    const unit = (alone * (1 - model.forward_share)) / sum(model.backward);
+    const neighbours = Math.min(ranks, network.ranks_per_node) - 1;
+    const slow = (1 + network.contention * neighbours) * slowestOf(ranks, network.jitter, constants.euler);
+    let now = alone * model.forward_share;
+    let ready = model.backward.slice().reverse().map((part) => (now += part * unit) * slow);
+    if (settings.overlap === false) ready = ready.map(() => ready[ready.length - 1]);
     const sizes = model.bytes.slice().reverse();
     const allreduce = (size) => allreduceSeconds(network, ranks, size);
-    const ends = policy.kind === "ddp"
-      ? [ddpEnd(policy, ready, sizes, allreduce)]
-      : constants.phases.map((phase) => horovodEnd(policy, ready, sizes, allreduce, ranks, phase));
-    const step = mean(ends.map((end) => Math.max(compute, end)));
+    const end = policy.kind === "ddp" ? ddpEnd : horovodEnd;
+    const phases = policy.kind === "ddp" ? [0] : constants.phases;
+    const step = mean(phases.map((phase) => end(policy, ready, sizes, allreduce, ranks, phase, network.interference)));
     return { step_seconds: step, images_per_second: (ranks * batch) / step, efficiency: alone / step };
   }
 
@@ -119,19 +158,26 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
 .dolb-whatif .horovod { stroke: var(--horovod); stroke-dasharray: 7 4; }
 .dolb-whatif text.horovod { fill: var(--horovod); stroke: none; }`;
 
-  const MIB = 1024 * 1024;
+  const MIB = 1024 * 1024, GBIT = 1e9 / 8;
   const LEFT = 48, RIGHT = 624, TOP = 14, BOTTOM = 270, POINTS = 60;
 
-  // name, label, least, most, step, how a slider's number is shown, where its first number comes from
-  const SLIDERS = [
-    ["batch_per_rank", "images per GPU", 8, 256, 8, (x) => x, (d) => d.batch_per_rank],
-    ["bandwidth", "share of peak bandwidth achieved", 5, 100, 5, (x) => `${x}%`, (d, s) => 100 * s.network.achieved],
-    ["latency", "latency, times the usual", 0, 10, 0.5, (x) => `${x}×`, () => 1],
-    ["jitter", "spread of compute times", 0, 15, 0.1, (x) => `${x}%`, (d) => 100 * d.jitter],
-    ["bucket", "DDP: bucket size", 1, 100, 1, (x) => `${x} MiB`, (d, s) => s.ddp.bucket_bytes / MIB],
-    ["cycle", "Horovod: cycle time", 0, 20, 0.5, (x) => `${x} ms`, (d, s) => 1000 * s.horovod.cycle_seconds],
-    ["fusion", "Horovod: fusion threshold", 0, 256, 1, (x) => `${x} MiB`, (d, s) => s.horovod.fusion_bytes / MIB],
-    ["request", "Horovod: coordinator's time per tensor and rank", 0, 1, 0.05, (x) => `${x} µs`,
+  // name, label, least, most, step, unit, where its first number comes from; those in TYPED are typed, others slid
+  const TYPED = ["speed", "gbit", "latency"];
+  const OF_MACHINE = ["gpus", "gbit", "latency", "bandwidth", "jitter", "contention", "interference"];
+  const CONTROLS = [
+    ["speed", "images/s of one GPU", 1, 100000, "any", "", (d, s) => s.speed],
+    ["batch_per_rank", "images per GPU", 8, 512, 8, "", (d) => d.batch_per_rank],
+    ["gpus", "GPUs per node", 1, 16, 1, "", (d, s) => s.network.ranks_per_node],
+    ["gbit", "Gbit/s between nodes", 0.1, 10000, "any", "", (d, s) => s.network.inter.bandwidth / GBIT],
+    ["latency", "latency between nodes, µs", 0, 10000, "any", "", (d, s) => 1e6 * s.network.inter.latency],
+    ["bandwidth", "share of peak bandwidth achieved", 5, 100, 5, "%", (d, s) => 100 * s.network.achieved],
+    ["contention", "each neighbour slows computing by", 0, 5, 0.01, "%", (d, s) => 100 * s.network.contention],
+    ["interference", "communication slows computing by", 0, 100, 0.1, "%", (d, s) => 100 * s.network.interference],
+    ["jitter", "spread of compute times", 0, 15, 0.01, "%", (d, s) => 100 * s.network.jitter],
+    ["bucket", "DDP: bucket size", 1, 100, 1, " MiB", (d, s) => s.ddp.bucket_bytes / MIB],
+    ["cycle", "Horovod: cycle time", 0, 20, 0.5, " ms", (d, s) => 1000 * s.horovod.cycle_seconds],
+    ["fusion", "Horovod: fusion threshold", 0, 256, 1, " MiB", (d, s) => s.horovod.fusion_bytes / MIB],
+    ["request", "Horovod: coordinator's time per tensor and rank", 0, 1, 0.05, " µs",
       (d, s) => 1e6 * s.horovod.request_seconds],
   ];
 
@@ -152,15 +198,15 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     return element("label", {}, label, box);
   }
 
-  // The settings of `simulate`, but for ranks, of what is chosen: names of presets, and the sliders' numbers.
+  // The settings of `simulate`, but for ranks, of what is chosen: names of presets, and the controls' numbers.
   function scenario(data, chosen, kind) {
     const preset = data.networks[chosen.network];
-    const scaled = (link) => ({ ...link, latency: link.latency * chosen.latency });
-    const network = { ...preset, intra: scaled(preset.intra), inter: scaled(preset.inter),
-      launch: preset.launch * chosen.latency, achieved: chosen.bandwidth / 100 };
+    const network = { ...preset, ranks_per_node: chosen.gpus, achieved: chosen.bandwidth / 100,
+      inter: { latency: chosen.latency * 1e-6, bandwidth: chosen.gbit * GBIT }, jitter: chosen.jitter / 100,
+      contention: chosen.contention / 100, interference: chosen.interference / 100 };
     const policy = kind === "ddp" ? ddpOf(data, chosen.bucket * MIB) : horovodOf(data, chosen);
-    return { model: data.models[chosen.model], gpu: data.gpus[chosen.gpu][chosen.model], network, policy,
-      batch_per_rank: chosen.batch_per_rank, jitter: chosen.jitter / 100, overlap: true, constants: data.constants };
+    return { model: data.models[chosen.model], images_per_second: chosen.speed, network, policy,
+      batch_per_rank: chosen.batch_per_rank, overlap: true, constants: data.constants };
   }
 
   // Given a size of its own, torch makes all buckets alike; its default has a small first one.
@@ -172,7 +218,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
   function horovodOf(data, chosen) {
     const usual = data.policies[chosen.library];
     return { ...usual, response_cache: chosen.response_cache, cycle_seconds: chosen.cycle / 1000,
-      fusion_bytes: chosen.fusion * MIB, request_seconds: chosen.request * 1e-6, latency: usual.latency * chosen.latency };
+      fusion_bytes: chosen.fusion * MIB, request_seconds: chosen.request * 1e-6 };
   }
 
   // Build the panel in `host` from the data that Python wrote, and draw it.
@@ -180,7 +226,15 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     const start = data.defaults;
     const form = element("form", {});
     const libraries = Object.keys(data.policies).filter((name) => data.policies[name].kind === "horovod");
+    // A GPU whose speed on this network nobody published gives way to one that has it.
+    const knowing = () => {
+      const { gpu, model } = form.elements;
+      const knows = (name) => model.value in data.gpus[name];
+      if (!knows(gpu.value)) gpu.value = Object.keys(data.gpus).find(knows);
+      return data.gpus[gpu.value][model.value];
+    };
     const preset = () => ({
+      speed: knowing(),
       network: data.networks[form.elements.network.value],
       ddp: data.policies[start.ddp],
       horovod: data.policies[form.elements.library.value],
@@ -194,9 +248,11 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       element("label", { class: "check" }, check, "Horovod: response cache"),
       select("most", "up to how many GPUs", data.most_ranks, start.most_ranks),
     );
-    SLIDERS.forEach(([name, label, min, max, step]) => {
-      const input = element("input", { type: "range", name, min, max, step });
-      form.append(element("label", {}, element("span", {}, `${label}: `, element("span", { "data-of": name })), input));
+    CONTROLS.forEach(([name, label, min, max, step]) => {
+      const typed = TYPED.includes(name);
+      const input = element("input", { type: typed ? "number" : "range", name, min, max, step });
+      const said = typed ? label : element("span", {}, `${label}: `, element("span", { "data-of": name }));
+      form.append(element("label", {}, said, input));
     });
     const cursor = element("input", { type: "range", name: "cursor", min: 0, max: 1, step: 0.01 });
     cursor.value = 0.8;
@@ -212,18 +268,18 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
     // A new preset brings its own numbers, which may then be moved.
     function adopt(names) {
       const presets = preset();
-      SLIDERS.filter(([name]) => names.includes(name)).forEach(([name, , , , , , first]) => {
-        form.elements[name].value = first(start, presets);
+      CONTROLS.filter(([name]) => names.includes(name)).forEach(([name, , , , , , first]) => {
+        form.elements[name].value = Number(first(start, presets).toPrecision(6));
       });
       if (names.includes("cycle")) check.checked = presets.horovod.response_cache;
     }
 
     // What the controls say, as `scenario` takes it.
     function chosen() {
-      const values = Object.fromEntries(SLIDERS.map(([name]) => [name, Number(form.elements[name].value)]));
-      const { model, gpu, network, library } = form.elements;
-      return { model: model.value, gpu: gpu.value, network: network.value, library: library.value,
-        response_cache: check.checked, ...values };
+      const values = Object.fromEntries(CONTROLS.map(([name]) => [name, Number(form.elements[name].value)]));
+      const { model, network, library } = form.elements;
+      return { model: model.value, network: network.value, library: library.value, response_cache: check.checked,
+        ...values };
     }
 
     function draw() {
@@ -261,18 +317,19 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       picture.replaceChildren(...parts);
       cursor.setAttribute("aria-valuetext", `${here} GPUs`);
       reading.textContent = `Simulated, ${here.toLocaleString("en")} GPUs: ${said.join("; ")}.`;
-      SLIDERS.forEach(([name, , , , , show]) => {
-        form.querySelector(`[data-of="${name}"]`).textContent = show(Number(form.elements[name].value));
+      CONTROLS.filter(([name]) => !TYPED.includes(name)).forEach(([name, , , , , unit]) => {
+        form.querySelector(`[data-of="${name}"]`).textContent = `${Number(form.elements[name].value)}${unit}`;
       });
     }
 
     form.addEventListener("input", (event) => {
-      if (event.target.name === "network") adopt(["bandwidth"]);
+      if (["model", "gpu"].includes(event.target.name)) adopt(["speed"]);
+      if (event.target.name === "network") adopt(OF_MACHINE);
       if (event.target.name === "library") adopt(["cycle", "fusion", "request"]);
-      draw();
+      if (form.checkValidity()) draw(); // an empty or impossible number waits for its end
     });
     form.addEventListener("submit", (event) => event.preventDefault());
-    adopt(SLIDERS.map(([name]) => name));
+    adopt(CONTROLS.map(([name]) => name));
     draw();
   }
 

@@ -3,10 +3,9 @@
 import shutil
 
 import pytest
-from made_layers import made_times
 from selenium.webdriver.common.keys import Keys
 
-from dolb.profiling.simulator.whatif import ARCHS, whatif_data, whatif_html
+from dolb.profiling.simulator.whatif import whatif_data, whatif_html
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +15,7 @@ def panel(browser, repo_root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whatif")
     shutil.copy(repo_root / "book" / "_static" / "whatif.js", folder)
     head = "<!doctype html><html lang=en><meta charset=utf-8><title>What if</title>"
-    (folder / "index.html").write_text(head + whatif_html(whatif_data(made_times(ARCHS)), static="."), encoding="utf-8")
+    (folder / "index.html").write_text(head + whatif_html(whatif_data(), static="."), encoding="utf-8")
     browser.resize(1000, 1200)
     browser.open(folder / "index.html")
     return browser.driver
@@ -47,11 +46,27 @@ def test_the_keyboard_alone_moves_a_curve(panel):
 
 def test_another_gpu_has_other_curves(panel):
     before = curve(panel, "ddp"), curve(panel, "horovod")
-    control(panel, "gpu").send_keys("NVIDIA H200 (measured, fp32)")
+    control(panel, "gpu").send_keys("H200, fp32")
+    assert control(panel, "speed").get_attribute("value") == "755.923"
     assert curve(panel, "ddp") != before[0]
     assert curve(panel, "horovod") != before[1]
-    control(panel, "gpu").send_keys(Keys.HOME)
+    control(panel, "gpu").send_keys("V100, fp32")
     assert (curve(panel, "ddp"), curve(panel, "horovod")) == before
+
+
+def test_a_gpu_gives_way_where_its_speed_on_a_network_is_not_known(panel):
+    control(panel, "model").send_keys("vgg11")
+    assert control(panel, "gpu").get_attribute("value") == "H200, fp32"
+    control(panel, "model").send_keys("resnet50")
+    control(panel, "gpu").send_keys("V100, fp32")
+
+
+def test_a_cluster_of_ones_own_is_typed_in(panel):
+    before = curve(panel, "ddp")
+    for name, value in {"speed": "1200", "gbit": "25", "latency": "30"}.items():
+        control(panel, name).clear()
+        control(panel, name).send_keys(value)
+    assert curve(panel, "ddp") != before
 
 
 def test_every_control_has_a_label(panel):

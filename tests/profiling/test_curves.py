@@ -10,7 +10,7 @@ from made_scaling import made_measurement, small_simulation
 from dolb import results
 from dolb.profiling.simulator import curves, network, tensors
 from dolb.profiling.simulator.libraries import DDP
-from dolb.profiling.simulator.step import MECHANISMS, simulate
+from dolb.profiling.simulator.step import MECHANISMS, Scenario, simulate
 
 SCENARIOS = {policy.name: curves.on_summit(policy) for policy in curves.POLICIES}
 UNCACHED = SCENARIOS[curves.BENT]
@@ -81,8 +81,8 @@ def test_a_measured_row_says_what_ranks_communicated_over(where, over):
 
 @pytest.mark.parametrize(
     ("knob", "better", "worse"),
-    [("bandwidth", 0.9, 0.3), ("latency", 0.5, 4), ("request_seconds", 1e-7, 1e-6), ("message_seconds", 1e-7, 1e-5),
-     ("jitter", 0, 0.05), ("compute", 2.0, 1.0)],
+    [("bandwidth", 1.2, 0.3), ("latency", 0.5, 4), ("request_seconds", 0.3, 3), ("message_seconds", 0.1, 10),
+     ("host", 0, 2), ("interference", 0, 2), ("contention", 0, 2), ("jitter", 0, 5), ("compute", 2.0, 1.0)],
 )  # fmt: skip
 def test_every_knob_moves_the_efficiency_the_way_it_should(knob, better, worse):
     good, bad = (simulate(curves.turn(UNCACHED, {knob: value}), 3072).efficiency for value in (better, worse))
@@ -98,18 +98,32 @@ def drawn():
     return curves.draw(SCENARIOS, [96, 1536], draws=16)
 
 
-def test_the_band_holds_the_curve_of_the_middle_of_its_ranges(drawn):
-    middle = {name: float(limits.at(np.float64(0.5))) for name, limits in curves.UNKNOWN.items()}
+def test_a_line_lies_within_its_own_band(drawn):
     for library, scenario in SCENARIOS.items():
         low, high = np.quantile(drawn[library][:, 1], curves.MIDDLE)
-        assert low < simulate(curves.turn(scenario, middle), 1536).efficiency < high
+        assert low < simulate(scenario, 1536).efficiency < high
+
+
+def test_what_a_link_was_seen_to_achieve_is_kept_when_a_band_is_drawn():
+    """A knob multiplies it; before, it was put in its place."""
+    seen = replace(UNCACHED, network=replace(UNCACHED.network, achieved=0.3))
+    assert curves.turn(seen, {"latency": 2.0}).network.achieved == 0.3
+    assert curves.turn(seen, {"bandwidth": 0.5}).network.achieved == pytest.approx(0.15)
+    assert curves.turn(seen, {"bandwidth": 9.0}).network.achieved == 1.0
+
+
+def test_the_book_and_the_api_have_the_same_machines(rows):
+    step = tensors.on_gpu("resnet50", 32, "V100")
+    mine = Scenario(step, network.preset("summit"), DDP(), 32)
+    row = rows[(rows["variant"] == "DDP") & (rows["ranks"] == curves.STUDIED_GPUS)].iloc[0]
+    assert row["efficiency"] == simulate(mine, curves.STUDIED_GPUS).efficiency
 
 
 def test_ddp_beats_horovod_of_its_time_at_every_value_of_what_is_unknown(drawn):
-    """The order of claim G18, with the defaults that Horovod had then; the later ones turn it round."""
+    """The order of claim G18, with the defaults that Horovod had then; with the later ones the two are nearly level."""
     assert (drawn["DDP"] > drawn["Horovod 0.20"]).all()
     assert (drawn["DDP"] > drawn["Horovod 0.20, no cache"]).all()
-    assert ((drawn["DDP"] > drawn["Horovod 0.21"]).mean(axis=0) < 0.5).all()
+    assert np.abs(drawn["DDP"] / drawn["Horovod 0.21"] - 1).max() < 0.03
 
 
 def test_a_lead_is_that_within_a_draw(rows):
@@ -127,6 +141,9 @@ class Counted:
 
     def __init__(self, inner):
         self.inner, self.calls = inner, 0
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
 
     def allreduce_seconds(self, ranks, size):
         self.calls += 1

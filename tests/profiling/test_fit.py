@@ -6,13 +6,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from made_scaling import made_linked, made_measurement, made_measurements
 
 from dolb import results
 from dolb.profiling.ranks import sweep
-from dolb.profiling.simulator import curves, fit, tensors
-from dolb.profiling.simulator.curves import FITTED_JITTER, UNKNOWN, Range, turn
+from dolb.profiling.simulator import fit, network
+from dolb.profiling.simulator.curves import Range, turn
 from dolb.profiling.simulator.libraries import GLOO_THREADS, Horovod
 from dolb.profiling.simulator.step import events, simulate
 
@@ -29,11 +28,11 @@ def errors(points, used="judge"):
 def test_known_knobs_are_found_again_from_every_other_point():
     free, known = {"bandwidth": Range(0.2, 1.0), "jitter": Range(0.0, 0.1)}, {"bandwidth": 0.45, "jitter": 0.03}
     rows = [ROW | {"library": library, "ranks": ranks} for library in ("ddp", "horovod") for ranks in (2, 4, 8, 16)]
-    slow = replace(fit.NOMINAL, shared_bandwidth=fit.NOMINAL.intra.bandwidth)  # so that bandwidth matters
-    scenarios = [partial(turn, replace(fit._scenario(row), network=slow)) for row in rows]
-    speeds = [simulate(make(known), row["ranks"]).images_per_second for make, row in zip(scenarios, rows, strict=True)]
-    table = pd.DataFrame(rows).assign(images_per_second=speeds)
-    knobs, points = fit.calibrate(table, scenarios, free, np.array([True, False] * 4))
+    slow = replace(fit.NOMINAL, shared_bandwidth=fit.NOMINAL.intra.bandwidth, jitter=1.0)  # so that both matter
+    setups = [replace(fit._scenario(row), network=slow) for row in rows]
+    answers = [partial(fit.throughput, turn, setup, row["ranks"]) for setup, row in zip(setups, rows, strict=True)]
+    table = pd.DataFrame(rows).assign(images_per_second=[answer(known) for answer in answers])
+    knobs, points = fit.calibrate(table, answers, free, np.array([True, False] * 4))
     assert knobs == pytest.approx(known, rel=0.05)
     assert points["used"].tolist() == ["fit", "judge"] * 4
     assert errors(points).max() < 0.01
@@ -43,35 +42,45 @@ def test_known_knobs_are_found_again_from_every_other_point():
 
 
 @pytest.fixture(scope="module")
-def rows(repo_root):
-    return yaml.safe_load((repo_root / "book" / "claims.yml").read_text())["scaling_measurements"]
+def published():
+    return fit.published()[1]
 
 
-@pytest.fixture(scope="module")
-def published(rows):
-    return fit.published(rows)
+def test_a_published_point_says_where_it_is_from_and_how_it_was_read(published):
+    assert len(published) >= 15
+    assert published["key"].is_unique
+    assert set(published["read"]) <= {"text", "table", "figure", "memory"}
+    assert published[["paper", "where", "library", "alone_from"]].notna().all(axis=None)
+    assert published["efficiency"].between(0, 1).all()
 
 
-def test_published_points_are_efficiencies_over_the_one_gpu_row(rows, published):
-    assert published["ranks"].tolist() == [16, 8, 8, 512]
-    expected = [306 / 329, 2855 / (8 * 367), 8322 / (8 * 1200), 0.90]
-    assert published["efficiency"].tolist() == pytest.approx(expected)
-    one_gpu = [row.get("images_per_second", row.get("images_per_second_per_gpu")) for row in rows if row["gpus"] == 1]
-    assert one_gpu[:2] == [tensors.V100_BATCH_32, tensors.V100_NVLINK_NODE]
+def test_every_third_point_by_key_fits_and_the_others_judge(published):
+    assert published["key"].tolist() == sorted(published["key"])
+    assert published["used"].tolist() == (["fit", "judge", "judge"] * len(published))[: len(published)]
 
 
-def test_every_published_point_is_judged_by_the_others(published):
-    assert published["used"].tolist() == ["judge"] * 4
-    # One of two nodes alike loses 13%, the other 3%: no jitter of compute times explains both. So 11% is what this
-    # model is worth on machines it has not seen, and it must not get worse.
-    assert errors(published).max() < 0.12
+def test_points_that_judge_are_met_within_a_few_percent(published):
+    judged = errors(published)
+    assert judged.median() < 0.04
+    assert (judged**2).mean() < 0.06**2
+    assert judged.max() < 0.15
 
 
-def test_the_curves_have_the_jitter_of_all_published_points_and_the_band_that_of_each(published):
-    assert published["jitter"].tolist() == pytest.approx([FITTED_JITTER] * 4)
-    assert {curves.on_summit(policy).jitter for policy in curves.POLICIES} == {FITTED_JITTER}
-    low, high = (float(UNKNOWN["jitter"].at(np.float64(share))) for share in (0.05, 0.95))  # of the middle nine tenths
-    assert low <= published["asked"].min() < published["asked"].max() <= high
+@pytest.mark.parametrize("name", list(fit.GLOBAL))
+def test_no_other_value_fits_the_points_better_that_are_there_to_fit(name):
+    points = fit.published_points().query("used == 'fit'").to_dict("records")
+
+    def off(value):
+        found = [fit.published_efficiency(row, fit.published_scenario(row), {name: value}) for row in points]
+        return sum(np.log(np.array(found) / [row["efficiency"] for row in points]) ** 2)
+
+    known = network.FITTED[name]
+    assert off(known) <= 1.002 * min(off(0.7 * known), off(1.4 * known))
+
+
+def test_all_machines_have_the_numbers_that_were_fitted():
+    for machine in network.NETWORKS.values():
+        assert {name: getattr(machine, name) for name in network.FITTED} == network.FITTED
 
 
 # One machine

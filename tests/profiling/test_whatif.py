@@ -7,20 +7,12 @@ import subprocess
 from dataclasses import asdict, replace
 
 import pytest
-from made_layers import made_times
 
 from dolb.profiling.simulator import network, tensors
-from dolb.profiling.simulator.curves import turn
 from dolb.profiling.simulator.libraries import DDP, MIB, ddp, horovod
+from dolb.profiling.simulator.network import GBIT, Link
 from dolb.profiling.simulator.step import Scenario, simulate
-from dolb.profiling.simulator.whatif import (
-    ARCHS,
-    PUBLISHED_GPU,
-    VERSIONS,
-    policy_data,
-    whatif_data,
-    whatif_html,
-)
+from dolb.profiling.simulator.whatif import ARCHS, VERSIONS, policy_data, whatif_data, whatif_html
 
 NODE = shutil.which("node")
 SCRIPT = "book/_static/whatif.js"
@@ -39,37 +31,24 @@ NETWORKS = [
 PLACES = [(2, "resnet18", 8), (33, "resnet50", 32), (1536, "resnet50", 32), (27_000, "resnet101", 64)]
 
 
-MEASURED_GPU = "NVIDIA H200 (measured, fp32)"
-
-
-@pytest.fixture(scope="module")
-def times():
-    """Layer times of every network of the panel."""
-    return made_times(ARCHS)
-
-
-def cases(times):
-    """Every policy on every network, the places in turn: 18 settings; eight more with other switches; six measured."""
+def cases():
+    """Every policy on every network, the places in turn: 18 settings; eight more with other switches."""
     pairs = itertools.product(POLICIES, NETWORKS)
     for (policy, net), (ranks, arch, batch) in zip(pairs, itertools.cycle([*PLACES, PLACES[2]]), strict=False):
-        yield Scenario(tensors.v100(arch, batch), net, policy, batch, jitter=0.01), PUBLISHED_GPU, arch, ranks
+        yield Scenario(tensors.at_speed(arch, batch, 300.0), net, policy, batch), 300.0, arch, ranks
     for policy, overlap in itertools.product(POLICIES[1:5], (True, False)):
-        scenario = Scenario(tensors.v100("resnet34", 16), SUMMIT, policy, 16, jitter=0.0, overlap=overlap)
-        yield scenario, PUBLISHED_GPU, "resnet34", 384
-    for policy in POLICIES:
-        step = tensors.from_dataset(tensors.one_measurement(times, ARCHS.index("resnet152")))
-        yield Scenario(step, SUMMIT, policy, 32, jitter=0.01), MEASURED_GPU, "resnet152", 768
+        scenario = Scenario(tensors.at_speed("vgg11", 16, 1148.0), SUMMIT, policy, 16, overlap=overlap)
+        yield scenario, 1148.0, "vgg11", 384
 
 
-def settings(scenario, gpu, arch, ranks, data):
+def settings(scenario, speed, arch, ranks, data):
     return {
         "model": data["models"][arch],
-        "gpu": data["gpus"][gpu][arch],
+        "images_per_second": speed,
         "batch_per_rank": scenario.batch_per_rank,
         "network": asdict(scenario.network),
         "policy": policy_data(scenario.policy),
         "ranks": ranks,
-        "jitter": scenario.jitter,
         "overlap": scenario.overlap,
         "constants": data["constants"],
     }
@@ -94,25 +73,24 @@ def agree(answers, steps):
             assert answer[name] == pytest.approx(getattr(step, name), rel=1e-6)
 
 
-def test_the_script_gives_what_the_simulator_gives(repo_root, require_part, times):
+def test_the_script_gives_what_the_simulator_gives(repo_root, require_part):
     require_part("node", NODE is not None, "node is not installed")
-    data = json.loads(json.dumps(whatif_data(times)))
-    tried = list(cases(times))
-    assert len(tried) >= 30
+    data = json.loads(json.dumps(whatif_data()))
+    tried = list(cases())
     answers = in_javascript(repo_root / SCRIPT, "api.simulate", [settings(*case, data) for case in tried])
     agree(answers, [simulate(scenario, ranks) for scenario, _, _, ranks in tried])
 
 
 CONTROLS = {
-    "model": "resnet50", "gpu": PUBLISHED_GPU, "network": "summit", "library": horovod("0.20").name,
-    "response_cache": True, "batch_per_rank": 32, "bandwidth": 80, "latency": 1, "jitter": 1.0, "bucket": 25,
-    "cycle": 5, "fusion": 64, "request": 0.3,
+    "model": "resnet50", "network": "summit", "library": horovod("0.20").name, "response_cache": True,
+    "speed": 329, "batch_per_rank": 32, "gpus": 6, "gbit": 200, "latency": 9.6, "bandwidth": 80, "contention": 0.5,
+    "interference": 10, "jitter": 1.0, "bucket": 25, "cycle": 5, "fusion": 64, "request": 0.3,
 }  # fmt: skip
 MOVED = [
     {}, *({"bucket": size} for size in (1, 24, 26, 100)),
-    {"model": "resnet18", "batch_per_rank": 8, "network": "roce25"},
-    {"latency": 2.5, "bandwidth": 35, "jitter": 0}, {"library": horovod("0.21").name, "cycle": 1, "fusion": 128},
-    {"response_cache": False, "request": 0.75, "cycle": 0, "latency": 3},
+    {"model": "resnet18", "batch_per_rank": 8, "network": "roce25", "speed": 900.5},
+    {"latency": 25, "bandwidth": 35, "jitter": 0}, {"library": horovod("0.21").name, "cycle": 1, "fusion": 128},
+    {"response_cache": False, "request": 0.75, "cycle": 0}, {"gpus": 8, "gbit": 25, "contention": 0, "interference": 0},
 ]  # fmt: skip
 
 
@@ -122,15 +100,20 @@ def as_chosen(controls, kind):
     tuned = {"cycle_seconds": controls["cycle"] / 1000, "fusion_bytes": controls["fusion"] * MIB}
     asked = {"request_seconds": controls["request"] * 1e-6, "response_cache": controls["response_cache"]}
     policies = {"ddp": ddp(controls["bucket"] * MIB), "horovod": replace(usual, **tuned, **asked)}
-    batch, over = controls["batch_per_rank"], network.preset(controls["network"])
-    step = tensors.v100(controls["model"], batch)
-    scenario = Scenario(step, over, policies[kind], batch, jitter=controls["jitter"] / 100)
-    return turn(scenario, {"latency": controls["latency"], "bandwidth": controls["bandwidth"] / 100})
+    batch = controls["batch_per_rank"]
+    over = replace(
+        network.preset(controls["network"]),
+        ranks_per_node=controls["gpus"],
+        inter=Link(controls["latency"] * 1e-6, controls["gbit"] * GBIT),
+        achieved=controls["bandwidth"] / 100,
+        **{name: controls[name] / 100 for name in ("jitter", "contention", "interference")},
+    )
+    return Scenario(tensors.at_speed(controls["model"], batch, controls["speed"]), over, policies[kind], batch)
 
 
-def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part, times):
+def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part):
     require_part("node", NODE is not None, "node is not installed")
-    data = whatif_data(times)
+    data = whatif_data()
     tried = [(CONTROLS | moved, kind) for moved in MOVED for kind in ("ddp", "horovod")]
     answers = in_javascript(
         repo_root / SCRIPT,
@@ -140,10 +123,10 @@ def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_pa
     agree(answers, [simulate(as_chosen(controls, kind), 96) for controls, kind in tried])
 
 
-def test_a_gpu_is_offered_where_every_network_was_measured_as_the_panel_has_it(times):
-    assert list(whatif_data(times)["gpus"]) == [PUBLISHED_GPU, MEASURED_GPU]
-    assert list(whatif_data(made_times(["resnet18"]))["gpus"]) == [PUBLISHED_GPU]
-    assert list(whatif_data(made_times(ARCHS, batch=64))["gpus"]) == [PUBLISHED_GPU]
+def test_a_gpu_has_a_speed_only_for_networks_of_which_it_is_known():
+    gpus = whatif_data()["gpus"]
+    assert set(gpus["H200, fp32"]) == set(ARCHS)
+    assert gpus["V100, fp32"] == {"resnet50": 329, "resnet101": 197}
 
 
 def test_no_text_of_the_data_can_end_its_script_early():

@@ -22,7 +22,7 @@ from dolb import results
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.simulator import network, tensors
 from dolb.profiling.simulator.libraries import DDP, MIB, MILLISECOND, Horovod, Policy, horovod
-from dolb.profiling.simulator.network import MICROSECOND, Link
+from dolb.profiling.simulator.network import Link
 from dolb.profiling.simulator.step import MECHANISMS, SOURCE, Scenario, simulate, without
 
 ARCH, BATCH_PER_RANK = "resnet50", 32
@@ -65,44 +65,54 @@ class Range:
         return (value - self.low) / (self.high - self.low)
 
 
-# Judged from what such machines usually do, but for the jitter, which published points tell: its middle nine tenths
-# hold what each of them asks for alone, and a test holds both lines to them. The knobs are explained in `turn`.
-FITTED_JITTER = 0.036  # fitted to all of these points, `fit.published`
+# Factors on what a scenario has, judged from what such machines usually do. They are explained in `turn`.
+_THREEFOLD = Range(1 / 3, 3.0, log=True)
 UNKNOWN: dict[str, Range] = {
-    "bandwidth": Range(0.4, 0.95),
+    "bandwidth": Range(0.5, 1.2),
     "latency": Range(0.5, 4.0, log=True),
-    "message_seconds": Range(0.3 * MICROSECOND, 3 * MICROSECOND, log=True),
-    "request_seconds": Range(0.1 * MICROSECOND, 1 * MICROSECOND, log=True),
-    "jitter": Range(0.015, 0.12, log=True),
+    "message_seconds": _THREEFOLD,
+    "request_seconds": _THREEFOLD,
+    "host": _THREEFOLD,
+    "interference": _THREEFOLD,
+    "contention": _THREEFOLD,
+    "jitter": _THREEFOLD,
 }
 MIDDLE = (0.05, 0.95)  # the tails beyond a band, which holds nine tenths of what is drawn
 
 
 def turn(scenario: Scenario, knobs: Knobs) -> Scenario:
-    """Return the scenario with some of its unknowns set.
+    """Return the scenario with some of its numbers multiplied.
 
-    ``bandwidth``: share of the links' peak that is achieved. ``latency``: factor on every latency. ``message_seconds``,
-    ``request_seconds``: work of Horovod's coordinator per rank, and per tensor of a rank. ``jitter``: standard
-    deviation of compute times over ranks. ``compute``: factor on the time of compute.
+    ``bandwidth``: the share of the links' peak that is achieved, at most all of it. ``latency``: every latency.
+    ``message_seconds``, ``request_seconds``: work of Horovod's coordinator per rank, and per tensor of a rank.
+    ``host``: what tensors and collectives cost the host. ``interference``, ``contention``, ``jitter``: as in `Network`.
+    ``compute``: the time of compute.
     """
     over, policy = scenario.network, scenario.policy
-    factor = knobs.get("latency", 1.0)
+
+    def times(value: float, name: str, most: float = np.inf) -> float:
+        return min(value * knobs.get(name, 1.0), most)
+
     over = replace(
         over,
-        intra=Link(over.intra.latency * factor, over.intra.bandwidth),
-        inter=Link(over.inter.latency * factor, over.inter.bandwidth),
-        launch=over.launch * factor,
-        achieved=knobs.get("bandwidth", over.achieved),
+        intra=Link(times(over.intra.latency, "latency"), over.intra.bandwidth),
+        inter=Link(times(over.inter.latency, "latency"), over.inter.bandwidth),
+        launch=times(over.launch, "latency"),
+        achieved=times(over.achieved, "bandwidth", most=1.0),
+        interference=times(over.interference, "interference", most=1.0),
+        contention=times(over.contention, "contention"),
+        jitter=times(over.jitter, "jitter"),
     )
+    tensor, collective = (times(cost, "host") for cost in (policy.tensor_seconds, policy.collective_seconds))
+    policy = replace(policy, tensor_seconds=tensor, collective_seconds=collective)
     if isinstance(policy, Horovod):
         policy = replace(
             policy,
-            latency=policy.latency * factor,
-            message_seconds=knobs.get("message_seconds", policy.message_seconds),
-            request_seconds=knobs.get("request_seconds", policy.request_seconds),
+            latency=times(policy.latency, "latency"),
+            message_seconds=times(policy.message_seconds, "message_seconds"),
+            request_seconds=times(policy.request_seconds, "request_seconds"),
         )
-    step, jitter = scenario.tensors.slower(knobs.get("compute", 1.0)), knobs.get("jitter", scenario.jitter)
-    return replace(scenario, tensors=step, network=over, policy=policy, jitter=jitter)
+    return replace(scenario, tensors=scenario.tensors.slower(times(1.0, "compute")), network=over, policy=policy)
 
 
 def draw(scenarios: Mapping[str, Scenario], ranks: Sequence[int], draws: int) -> dict[str, np.ndarray]:
@@ -124,13 +134,9 @@ def draw(scenarios: Mapping[str, Scenario], ranks: Sequence[int], draws: int) ->
 
 
 def on_summit(policy: Policy) -> Scenario:
-    """Return training of the study's network on Summit's V100 GPUs, at their published speed.
-
-    The jitter of compute times is what published points of other machines ask for; bandwidth is the assumed share of
-    the peak, which these points do not tell.
-    """
-    step = tensors.v100(ARCH, BATCH_PER_RANK)
-    return Scenario(step, network.preset("summit"), policy, BATCH_PER_RANK, jitter=FITTED_JITTER)
+    """Return training of the study's network on Summit's V100 GPUs, at their published speed."""
+    step = tensors.on_gpu(ARCH, BATCH_PER_RANK, "V100")
+    return Scenario(step, network.preset("summit"), policy, BATCH_PER_RANK)
 
 
 def simulated(points_per_doubling: int = 3, draws: int = 64) -> xr.Dataset:

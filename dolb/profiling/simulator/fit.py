@@ -1,9 +1,9 @@
 """The simulator's few unknowns fitted to measurements, and the simulator judged on those that it was not fitted to.
 
-Published points set one number, the standard deviation of compute times over GPUs; each is judged by the others. On one
-machine whose ranks share its memory six numbers are fitted to half of its runs, several times over, as one half may be
-lucky, and the other halves judge. Over links their latency and bandwidth are as plain TCP measured them: one factor on
-the time of compute is fitted on the fastest link, and the slower links judge.
+Published points set three numbers that hold for all machines: every third point by its key fits, the others judge. On
+one machine whose ranks share its memory six numbers are fitted to half of its runs, several times over, as one half may
+be lucky, and the other halves judge. Over links their latency and bandwidth are as plain TCP measured them: one factor
+on the time of compute is fitted on the fastest link, and the slower links judge.
 
 Tables of points have ``used`` (fit or judge), ``simulated``, and ``error``, simulated over measured less one. Means are
 geometric, as what disturbs a run does so by a factor.
@@ -28,7 +28,7 @@ from dolb.profiling.config import BASELINE
 from dolb.profiling.ranks.links import MBIT
 from dolb.profiling.simulator import network, tensors
 from dolb.profiling.simulator.curves import Knobs, Range, turn
-from dolb.profiling.simulator.libraries import DDP, GLOO_THREADS, MIB, MILLISECOND, Horovod, Policy, ddp, horovod
+from dolb.profiling.simulator.libraries import GLOO_THREADS, MIB, MILLISECOND, Horovod, Policy, ddp, horovod
 from dolb.profiling.simulator.network import GB, MICROSECOND, Link
 from dolb.profiling.simulator.step import SOURCE, Scenario, simulate
 
@@ -38,19 +38,20 @@ STARTS = (0.1, 0.5, 0.9)  # shares of the way through every range, from which fi
 
 def calibrate(
     points: pd.DataFrame,
-    scenarios: Sequence[Callable[[Knobs], Scenario]],
+    answers: Sequence[Callable[[Knobs], float]],
     free: Mapping[str, Range],
     fit: np.ndarray,
     starts: Sequence[Knobs | float] = STARTS,
+    of: str = "images_per_second",
 ) -> tuple[dict[str, float], pd.DataFrame]:
     """Fit the ``free`` knobs by least squares of logarithms, and return them, and all points simulated with them.
 
     Parameters
     ----------
     points
-        A row per point with more than one rank: ``ranks``, ``images_per_second``.
-    scenarios
-        For each point, what gives its scenario for some knobs.
+        A row per point, which has what was measured in the column ``of``.
+    answers
+        For each point, what simulates it for some knobs.
     free
         Limits of the knobs to fit.
     fit
@@ -58,10 +59,10 @@ def calibrate(
     starts
         Where fits begin, of which the best counts: shares of the way through all ranges, or knobs.
     """
-    measured, ranks = points["images_per_second"].to_numpy(float), points["ranks"].tolist()
+    measured = points[of].to_numpy(float)
 
     def simulated(knobs: Knobs, wanted: np.ndarray) -> np.ndarray:
-        return np.array([simulate(scenarios[i](knobs), ranks[i]).images_per_second for i in np.flatnonzero(wanted)])
+        return np.array([answers[i](knobs) for i in np.flatnonzero(wanted)])
 
     def knobs_at(shares: np.ndarray) -> dict[str, float]:
         return {name: float(limits.at(share)) for (name, limits), share in zip(free.items(), shares, strict=True)}
@@ -87,75 +88,74 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
+def throughput(change: Callable[[Scenario, Knobs], Scenario], scenario: Scenario, ranks: int, knobs: Knobs) -> float:
+    """Simulate the images per second of so many ranks with some knobs set."""
+    return simulate(change(scenario, knobs), ranks).images_per_second
+
+
 # Published points
 
-# What each of the published ``scaling_measurements`` ran, by its ``what``: network, machine, library, batch of a rank.
-PUBLISHED: dict[str, tuple[str, str, Policy, int]] = {
-    "ResNet-50 DDP b32/GPU V100": ("resnet50", "dgx1", DDP(), 32),
-    # Batches as in NVIDIA's benchmark commands for 16 GB cards, and gradients in fp32 with amp too: assumed.
-    "ResNet-50 fp32 V100": ("resnet50", "dgx1", DDP(), 128),
-    "ResNet-50 amp V100": ("resnet50", "dgx1", DDP(), 256),
-    # tf_cnn_benchmarks with 64 images a GPU, in 2017, before the response cache: assumed.
-    "ResNet-101 Horovod 128 servers x 4 Pascal": ("resnet101", "roce25", horovod("0.10"), 64),
+# Of all machines alike; the numbers found are `network.FITTED`. Fitted with them the share of peak bandwidth comes out
+# anywhere from 0.6 to 0.95, as most points hide what they send: it stays as assumed.
+GLOBAL: dict[str, Range] = {
+    "interference": Range(0.0, 1.0),
+    "contention": Range(0.0, 0.05),
+    "jitter": Range(0.0, 0.1),
 }
-# A V100's throughput by the cards' peaks in fp32, 9.3 TFLOP/s for a P100 on PCIe and 15.7 (NVIDIA's data sheets).
-PASCAL_OVER_V100 = 9.3 / 15.7
-# Standard deviations of compute times that are tried on published points. A step jumps where a tensor just misses a
-# cycle of Horovod, so every value is tried; and as all fits choose among the same, leaving a point out costs nothing.
-TRIED_JITTERS = np.arange(0, 0.151, 0.001)
 
 
-def published_points(rows: Sequence[Row]) -> pd.DataFrame:
-    """Turn ``scaling_measurements`` of the claims into points of ranks and efficiency over the row of one GPU.
+def published_points() -> pd.DataFrame:
+    """Return scaling efficiencies that others published, by key; every third is there to fit, the others judge.
 
-    The source without such a row ran on Pascal cards, and states efficiencies itself.
+    Batches of NVIDIA's PyTorch examples are those of its configurations for these cards, and gradients there have 32
+    bits with amp too: both are assumed.
     """
-    table = pd.DataFrame(list(rows)).rename(columns={"gpus": "ranks"})
-    total = table["images_per_second"].fillna(table["images_per_second_per_gpu"] * table["ranks"])
-    alone = table["what"].map(total[table["ranks"] == 1].set_axis(table.loc[table["ranks"] == 1, "what"]))
-    pascal = PASCAL_OVER_V100 * tensors.v100_images_per_second("resnet101", reference=tensors.V100_NVLINK_NODE)
-    table["efficiency"] = table["efficiency"].fillna(total / (table["ranks"] * alone))
-    table["images_per_second_alone"] = alone.fillna(pascal)
-    keep = ["what", "network", "source", "ranks", "images_per_second_alone", "efficiency"]
-    return table.loc[table["ranks"] > 1, keep].reset_index(drop=True)
+    points = pd.read_csv(tensors.PUBLISHED).sort_values("key", ignore_index=True)
+    return points.assign(used=np.where(points.index % 3 == 0, "fit", "judge"))
 
 
 def published_scenario(row: Row) -> Scenario:
     """Return the scenario of a published point, its compute as fast as that of one GPU."""
-    arch, over, policy, batch = PUBLISHED[row["what"]]
-    step = tensors.by_multiplications(tensors.work(arch), batch / row["images_per_second_alone"])
-    return Scenario(step, network.preset(over), policy, batch)
+    batch = int(row["batch_per_gpu"])
+    step = tensors.at_speed(row["arch"], batch, row["images_per_second_alone"]).of_bits(row["gradient_bits"])
+    return Scenario(step, network.preset(row["machine"]), _published_policy(row), batch)
 
 
-def published(rows: Sequence[Row]) -> pd.DataFrame:
-    """Fit the jitter of compute times to all published points of more than one GPU, and judge each by the others.
+def _published_policy(row: Row) -> Policy:
+    library, *version = str(row["simulated_as"]).split()
+    if library == "ddp":
+        return ddp() if math.isnan(row["bucket_mb"]) else ddp(round(row["bucket_mb"] * MIB))
+    usual = horovod(version[0])
+    if math.isnan(row["cycle_ms"]):
+        return usual
+    cycle, fusion = row["cycle_ms"] * MILLISECOND, round(row["fusion_mb"] * MIB)
+    return replace(usual, cycle_seconds=cycle, fusion_bytes=fusion)
 
-    ``jitter`` is that of all points, ``asked`` what a point asks for alone. The errors are those of each point when it
-    alone was left out. Bandwidth is not fitted: from 55% of the peak on the errors are the same.
-    """
-    points = published_points(rows)
-    setups = [published_scenario(row) for row in _records(points)]
-    ranks, measured = points["ranks"].tolist(), points["efficiency"].to_numpy()
-    simulated = np.array(
-        [
-            [simulate(turn(setup, {"jitter": jitter}), n).efficiency for setup, n in zip(setups, ranks, strict=True)]
-            for jitter in TRIED_JITTERS.tolist()
-        ]
-    )
-    off = np.log(simulated / measured) ** 2
-    left_out = simulated[(off.sum(axis=1, keepdims=True) - off).argmin(axis=0), np.arange(len(points))]
-    return points.assign(
-        used="judge",
-        simulated=left_out,
-        error=left_out / measured - 1,
-        asked=TRIED_JITTERS[off.argmin(axis=0)],
-        jitter=TRIED_JITTERS[off.sum(axis=1).argmin()],
-    )
+
+def published_efficiency(row: Row, scenario: Scenario, knobs: Knobs) -> float:
+    """Simulate the efficiency of a published point over the GPUs that it was published over."""
+    given: dict[str, Any] = dict(knobs)
+    setup = replace(scenario, network=replace(scenario.network, **given))
+    return simulate(setup, row["gpus"]).efficiency / simulate(setup, row["over"]).efficiency
+
+
+def published(free: Mapping[str, Range] | None = None) -> tuple[dict[str, float], pd.DataFrame]:
+    """Return the numbers of all machines and every published point simulated with them, fitting those in ``free``."""
+    points = published_points()
+    rows = _records(points)
+    answers = [partial(published_efficiency, row, published_scenario(row)) for row in rows]
+    if free:
+        fit = (points["used"] == "fit").to_numpy()
+        return calibrate(points, answers, free, fit, (network.FITTED, *STARTS[:2]), of="efficiency")
+    found = np.array([answer({}) for answer in answers])
+    return network.FITTED, points.assign(simulated=found, error=found / points["efficiency"] - 1)
 
 
 # What was measured here
 
 _POINT = ["arch", "data", "batch_size_per_rank", "library", "bucket_mb", "fusion_threshold_mb", "cycle_time_ms"]
+# With one core for each rank what tensors and collectives cost the host is in the hops.
+_HOST: dict[str, Any] = {"tensor_seconds": 0.0, "collective_seconds": 0.0}
 # A machine before any fit: round numbers of the usual order, measured nowhere.
 NOMINAL = network.loopback(20 * MICROSECOND, math.inf, 10 * GB)
 
@@ -180,13 +180,14 @@ def _scenario(row: Row) -> Scenario:
 
 def _policy(row: Row) -> Policy:
     if row["library"] == "ddp":
-        return ddp(round(row["bucket_mb"] * MIB), lanes=GLOO_THREADS)
+        return ddp(round(row["bucket_mb"] * MIB), lanes=GLOO_THREADS, **_HOST)
     return Horovod(
         cycle_seconds=row["cycle_time_ms"] * MILLISECOND,
         fusion_bytes=round(row["fusion_threshold_mb"] * MIB),
         agreement="ring",
         latency=NOMINAL.intra.latency,
         blocking=True,
+        **_HOST,
     )
 
 
@@ -273,12 +274,12 @@ def machine(ds: xr.Dataset, count: int = HALVES) -> pd.DataFrame:
     The points are there once for every half. As many knobs are free as there are points to fit them.
     """
     table = machine_points(ds)
-    scenarios = [partial(on_machine, _scenario(row)) for row in _records(table)]
+    answers = [partial(throughput, on_machine, _scenario(row), row["ranks"]) for row in _records(table)]
     free = dict(list(KNOBS.items())[: len(table) // 2])
     starts: Sequence[Knobs | float] = MACHINE_STARTS
     parts = []
     for half in halves(table, count):
-        knobs, points = calibrate(table, scenarios, free, half, starts)
+        knobs, points = calibrate(table, answers, free, half, starts)
         parts.append(points)
         if len(parts) == 1:
             starts = (knobs, 0.5)  # one machine: later fits end near the first
@@ -343,8 +344,8 @@ def links(ds: xr.Dataset) -> pd.DataFrame:
     parts = [table.iloc[:0].assign(used="", simulated=0.0, error=0.0, compute=0.0)]  # for where nothing is left
     for _, group in table.groupby(_GROUP, sort=True):
         fastest = (group["link_mbit"] == group["link_mbit"].max()).to_numpy()
-        scenarios = [partial(turn, links_scenario(row)) for row in _records(group)]
-        knobs, points = calibrate(group, scenarios, {"compute": COMPUTE}, fastest)
+        answers = [partial(throughput, turn, links_scenario(row), row["ranks"]) for row in _records(group)]
+        knobs, points = calibrate(group, answers, {"compute": COMPUTE}, fastest)
         parts.append(points.assign(compute=knobs["compute"]))
     return pd.concat(parts, ignore_index=True)
 

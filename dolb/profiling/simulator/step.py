@@ -2,14 +2,14 @@
 
 Ranks are alike but for their speed of compute in this step, and an all-reduce waits for the slowest. So one schedule,
 that of the slowest rank, holds for all, and the work of simulating it does not grow with ranks. The optimizer's step
-follows the last all-reduce. Left out: the input pipeline, other jobs on the network, and compute that runs slower while
-communication runs.
+follows the last all-reduce. Left out: the input pipeline, and other jobs on the network.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -24,7 +24,10 @@ from dolb.profiling.simulator.tensors import Tensors
 
 SOURCE = "simulated"
 EULER = float(np.euler_gamma)
-MECHANISMS = ("negotiation", "cycle", "fusion", "jitter", "latency", "bandwidth", "overlap")
+MECHANISMS = (
+    "negotiation", "cycle", "fusion", "collectives", "interference", "contention", "jitter", "latency", "bandwidth",
+    "overlap",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,6 @@ class Scenario:
 
     Parameters
     ----------
-    jitter
-        Standard deviation of a rank's compute time over ranks, as a share of its mean. Draws are logistic: bell-shaped
-        with tails heavier than normal, and with an expected maximum in closed form.
     overlap
         Whether a gradient may be reduced while the backward pass still runs.
     """
@@ -44,8 +44,11 @@ class Scenario:
     network: Network
     policy: Policy
     batch_per_rank: int
-    jitter: float = 0.0
     overlap: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot be."""
+        whole("batch_per_rank", self.batch_per_rank)
 
 
 @dataclass(frozen=True)
@@ -69,16 +72,30 @@ def slowest_of(ranks: int, jitter: float) -> float:
     return 1 + jitter * math.sqrt(3) / math.pi * float(digamma(ranks) + EULER)
 
 
+def whole(what: str, value: int) -> int:
+    """Return the value as Python's own whole number, or raise a ``ValueError`` where it is none from 1 on."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{what} is {value}; whole numbers from 1 are accepted")
+    return number
+
+
+def slowdown(network: Network, ranks: int) -> float:
+    """Return how many times as long as alone the slowest of so many ranks computes: for its neighbours, and by luck."""
+    return (1 + network.contention * (network.shape(ranks)[1] - 1)) * slowest_of(ranks, network.jitter)
+
+
 def simulate(scenario: Scenario, ranks: int) -> Step:
     """Simulate one step on so many ranks."""
-    if ranks != int(ranks) or ranks < 1:
-        raise ValueError(f"ranks is {ranks}; whole numbers from 1 are accepted")
+    ranks = whole("ranks", ranks)
     alone = scenario.tensors.step_seconds
     if ranks == 1:
         return Step(1, alone, 0.0, 0.0, 0, scenario.batch_per_rank / alone, 1.0)
-    compute = _ready(scenario, ranks)[-1]
     runs = _schedules(scenario, ranks)
-    step = float(np.mean([_reduced_seconds(compute, run) for run in runs])) + scenario.tensors.optimizer_seconds
+    step = float(np.mean([run.reduced for run in runs])) + scenario.tensors.optimizer_seconds
     return Step(
         ranks=ranks,
         step_seconds=step,
@@ -91,46 +108,50 @@ def simulate(scenario: Scenario, ranks: int) -> Step:
 
 
 def _ready(scenario: Scenario, ranks: int) -> list[float]:
-    """Return when the slowest rank has each gradient, in backward order."""
-    ready = scenario.tensors.ready_seconds() * slowest_of(ranks, scenario.jitter)
+    """Return when the slowest rank would have each gradient, in backward order, if it communicated with nobody."""
+    ready = scenario.tensors.ready_seconds() * slowdown(scenario.network, ranks)
     return ready.tolist() if scenario.overlap else [float(ready[-1])] * len(ready)
 
 
 def _schedules(scenario: Scenario, ranks: int) -> list[Schedule]:
     """Return the schedule for every phase of the library's clock: a step is their mean, none of them is special."""
-    ready, sizes = _ready(scenario, ranks), scenario.tensors.bytes[::-1].tolist()
+    ready, sizes, over = _ready(scenario, ranks), scenario.tensors.bytes[::-1].tolist(), scenario.network
 
     @cache  # the phases reduce much the same messages
     def allreduce(size: float) -> float:
-        return scenario.network.allreduce_seconds(ranks, size)
+        return over.allreduce_seconds(ranks, size)
 
-    return [scenario.policy.schedule(ready, sizes, allreduce, ranks, phase) for phase in scenario.policy.phases]
-
-
-def _reduced_seconds(compute: float, schedule: Schedule) -> float:
-    return max([compute, *(message.end for message in schedule.messages[-1:])])
+    library = scenario.policy
+    return [library.schedule(ready, sizes, allreduce, ranks, phase, over.interference) for phase in library.phases]
 
 
 def without(scenario: Scenario, mechanism: str) -> Scenario:
     """Return the scenario with one mechanism off; what a library does not have stays as it is.
 
-    Off means free for ``negotiation``, ``cycle``, ``jitter``, ``latency`` and ``bandwidth``. ``fusion`` off reduces
-    every tensor by itself, and ``overlap`` off reduces all after the backward pass: both mostly cost time.
+    Off means free for all but two: ``fusion`` off reduces every tensor by itself, and ``overlap`` off reduces all after
+    the backward pass: both mostly cost time. ``collectives`` is what they cost the host.
     """
-    policy = scenario.policy
+    policy, over = scenario.policy, scenario.network
+    host: dict[str, Any] = {"tensor_seconds": 0.0, "collective_seconds": 0.0}
     over_horovod: dict[str, dict[str, Any]] = {
         "negotiation": {"latency": 0.0, "message_seconds": 0.0, "request_seconds": 0.0},
         "cycle": {"cycle_seconds": 0.0},
         "fusion": {"fusion_bytes": 0},
         "latency": {"latency": 0.0},
+        "collectives": host,
     }
-    over_ddp: dict[str, dict[str, Any]] = {"fusion": {"bucket_bytes": 0, "first_bucket_bytes": 0}}
+    over_ddp: dict[str, dict[str, Any]] = {
+        "fusion": {"bucket_bytes": 0, "first_bucket_bytes": 0},
+        "collectives": host,
+    }
     of_library = over_horovod if isinstance(policy, Horovod) else over_ddp
     of_scenario: dict[str, dict[str, Any]] = {
-        "jitter": {"jitter": 0.0},
+        "interference": {"network": replace(over, interference=0.0)},
+        "contention": {"network": replace(over, contention=0.0)},
+        "jitter": {"network": replace(over, jitter=0.0)},
         "overlap": {"overlap": False},
-        "bandwidth": {"network": without_bandwidth(scenario.network)},
-        "latency": {"network": without_latency(scenario.network)},
+        "bandwidth": {"network": without_bandwidth(over)},
+        "latency": {"network": without_latency(over)},
     }
     changed = replace(policy, **of_library.get(mechanism, {}))
     return replace(scenario, policy=changed, **of_scenario.get(mechanism, {}))
@@ -142,18 +163,20 @@ def events(scenario: Scenario, ranks: int) -> pd.DataFrame:
     Three ranks stand for all: rank 0, one in the middle, both of mean speed, and the last, which is the slowest. Of the
     phases of Horovod's clock it shows the one whose step is nearest to the mean.
     """
-    compute = _ready(scenario, ranks)[-1]
+    ranks = whole("ranks", ranks)
     runs = _schedules(scenario, ranks)
-    reduced = [_reduced_seconds(compute, run) for run in runs]
+    reduced = [run.reduced for run in runs]
     shown = int(np.argmin(np.abs(np.array(reduced) - np.mean(reduced))))
     run, summed = runs[shown], reduced[shown] * 1e6
-    slow, end = slowest_of(ranks, scenario.jitter), summed + scenario.tensors.optimizer_seconds * 1e6
+    end = summed + scenario.tensors.optimizer_seconds * 1e6
+    forward = np.cumsum(scenario.tensors.forward_seconds) * slowdown(scenario.network, ranks)
     rows: list[tuple[int, str, str, float, float, int]] = []
     for rank in sorted({0, ranks // 2, ranks - 1}):
-        speed = slow if rank == ranks - 1 else 1.0
+        # A rank that is ahead of the slowest has its gradients earlier by that ratio, and waits for as much longer.
+        early = 1.0 if rank == ranks - 1 else 1 / slowest_of(ranks, scenario.network.jitter)
         rows.append((rank, "step", "step 0", 0.0, end, 0))
-        rows += [(rank, *row) for row in _compute_events(scenario.tensors, speed)]
-        rows += [(rank, *row) for row in _library_events(run, speed / slow)]
+        rows += [(rank, *row) for row in _compute_events(scenario.tensors.names, forward * early, run, early)]
+        rows += [(rank, *row) for row in _library_events(run, early)]
         if end > summed:
             rows.append((rank, "compute", "optimizer", summed, end, 0))
     table = pd.DataFrame(rows, columns=["rank", "lane", "name", "start_us", "end_us", "bytes"])
@@ -163,21 +186,17 @@ def events(scenario: Scenario, ranks: int) -> pd.DataFrame:
 Row = tuple[str, str, float, float, int]  # lane, name, start and end in microseconds, bytes
 
 
-def _compute_events(tensors: Tensors, speed: float) -> Iterator[Row]:
-    passes = (
-        ("forward", tensors.names, tensors.forward_seconds),
-        ("backward", tensors.names[::-1], tensors.backward_seconds[::-1]),
-    )
+def _compute_events(names: Sequence[str], forward: np.ndarray, run: Schedule, early: float) -> Iterator[Row]:
+    backward = np.array(run.ready) * early
     now = 0.0
-    for which, names, seconds in passes:
-        for name, end in zip(names, now + np.cumsum(seconds) * speed * 1e6, strict=True):
+    for which, order, ends in (("forward", names, forward), ("backward", names[::-1], backward)):
+        for name, end in zip(order, (ends * 1e6).tolist(), strict=True):
             if end > now:  # what takes no time of its own ran with its neighbour
-                yield "compute", f"{which} {name}", now, float(end), 0
-            now = float(end)
+                yield "compute", f"{which} {name}", now, end, 0
+            now = max(now, end)
 
 
 def _library_events(run: Schedule, early: float) -> Iterator[Row]:
-    # A rank that is ahead of the slowest has its gradients earlier by that ratio, and waits for as much longer.
     for cycle in run.cycles:
         what = f"{cycle.tensors} tensors"
         yield "queue", f"wait {what}", cycle.ready * early * 1e6, cycle.start * 1e6, 0

@@ -1,15 +1,16 @@
 """What a step has to do, tensor by tensor: bytes of gradient to reduce, and seconds of compute before each is ready.
 
-Sizes are exact: they are those of the network. Times are measured layer by layer, or are a published throughput shared
-out to the layers by their multiplications, which give no time to what memory binds (batch norm, activations): the total
-is right, and when each gradient is ready is approximate. Shared out as a measured H200 spends its time, published
-efficiencies are met neither better nor worse.
+Sizes are exact: they are those of the network. A step takes as long as the throughput of one GPU says, which is
+measured or published for this network, as no network's speed follows from another's: by their multiplications VGG-11
+would train 406 images a second where it trains 1,148. That time is shared out to the layers as a measured H200 spends
+it, else by multiplications within the network, which give no time to what memory binds (batch norm, activations).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,12 +18,11 @@ import torch
 import xarray as xr
 from torch import nn
 
-from dolb import models
+from dolb import models, results
 
-# ResNet-50 in fp32 on one V100, images/s: of PyTorch's DDP benchmark (32 images a batch), and of NVIDIA's
-# DeepLearningExamples. Both are in `scaling_measurements` of the claims.
-V100_BATCH_32, V100_NVLINK_NODE = 329.0, 367.0
-REFERENCE = "resnet50"
+# Scaling efficiencies that others published, each with the throughput of one GPU, what ran where, and where it is read.
+PUBLISHED = Path(__file__).with_name("published.csv")
+REFERENCE, IMAGE_SIZE, NUM_CLASSES = "resnet50", 224, 1000
 # A backward pass does each product twice, for the input's gradient and for the weight's.
 FORWARD_SHARE = 1 / 3
 
@@ -40,6 +40,13 @@ class Tensors:
     forward_seconds: np.ndarray
     backward_seconds: np.ndarray
     optimizer_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse times and sizes that cannot be."""
+        for name in ("bytes", "forward_seconds", "backward_seconds", "optimizer_seconds"):
+            values = np.asarray(getattr(self, name), float)
+            if values.shape not in ((), (len(self.names),)) or not (np.isfinite(values) & (values >= 0)).all():
+                raise ValueError(f"{name} is {values}; accepted: a finite number from 0 on for each tensor")
 
     def __len__(self) -> int:
         """Return how many tensors there are."""
@@ -59,6 +66,10 @@ class Tensors:
         """Return when each gradient is there, in backward order."""
         return self.forward_seconds.sum() + np.cumsum(self.backward_seconds[::-1])
 
+    def of_bits(self, bits: int) -> Tensors:
+        """Return the tensors with gradients of so many bits instead of 32."""
+        return replace(self, bytes=self.bytes * bits // 32)
+
     def slower(self, factor: float) -> Tensors:
         """Return the tensors with every time that much longer."""
         times = {name: getattr(self, name) * factor for name in ("forward_seconds", "backward_seconds")}
@@ -66,25 +77,51 @@ class Tensors:
 
 
 @lru_cache(maxsize=32)
-def work(arch: str, image_size: int = 224, num_classes: int = 1000, channels: int = 3) -> pd.DataFrame:
+def work(arch: str, image_size: int = IMAGE_SIZE, num_classes: int = NUM_CLASSES, channels: int = 3) -> pd.DataFrame:
+    """Return what `count` counts of a network by name, one of `models` or of torchvision."""
+    with torch.device("meta"):  # shapes alone: nothing is allocated
+        return count(_build(arch, num_classes, channels), (channels, image_size, image_size))
+
+
+def _build(arch: str, num_classes: int, channels: int) -> nn.Module:
+    if arch in models.names():
+        return models.build(arch, num_classes, channels)
+    import torchvision  # takes two seconds
+
+    if arch == "resnext101_32x4d":  # NVIDIA's, which torchvision does not have
+        resnet = torchvision.models.resnet
+        return resnet.ResNet(resnet.Bottleneck, [3, 4, 23, 3], num_classes, groups=32, width_per_group=4)
+    if arch not in torchvision.models.list_models(torchvision.models):
+        models.require(arch)  # which says what there is
+    more = {"aux_logits": False, "init_weights": False} if arch == "inception_v3" else {}
+    return torchvision.models.get_model(arch, weights=None, num_classes=num_classes, **more)
+
+
+def count(network: nn.Module, image: tuple[int, ...]) -> pd.DataFrame:
     """Return name, bytes and multiplications per image of every parameter tensor of a network, in registration order.
 
     The work of a module stands at its last tensor, the first that a backward pass meets: none of a module's gradients
     is ready before the module has run.
     """
-    with torch.device("meta"):  # shapes alone: nothing is allocated and nothing is multiplied
-        network = models.build(arch, num_classes, channels).eval()
-        image = torch.empty(1, channels, image_size, image_size)
     macs: dict[str, int] = {}
 
-    def count(name: str, module: nn.Conv2d | nn.Linear, out: torch.Tensor) -> None:
+    def add(name: str, module: nn.Module, out: torch.Tensor) -> None:
         last = [parameter for parameter, _ in module.named_parameters()][-1]
-        macs[f"{name}.{last}"] = out.numel() * module.weight.numel() // module.weight.shape[0]
+        weight: torch.Tensor = module.weight  # type: ignore[assignment]
+        macs[f"{name}.{last}"] = out.numel() * weight.numel() // weight.shape[0]
 
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            module.register_forward_hook(lambda module, _, out, name=name: count(name, module, out))
-    network(image)
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+    hooks = [
+        module.register_forward_hook(lambda module, _, out, name=name: add(name, module, out))
+        for name, module in network.named_modules()
+        if isinstance(module, kinds)
+    ]
+    training = network.training
+    with torch.no_grad():
+        network.eval()(torch.zeros(1, *image, device=next(network.parameters()).device))
+    network.train(training)
+    for hook in hooks:
+        hook.remove()
     rows = [(name, weight.numel() * weight.element_size(), macs.get(name, 0)) for name, weight in parameters(network)]
     return pd.DataFrame(rows, columns=["name", "bytes", "macs"])
 
@@ -102,14 +139,62 @@ def by_multiplications(table: pd.DataFrame, compute_seconds: float) -> Tensors:
     return Tensors(tuple(table["name"]), sizes, compute_seconds * forward, compute_seconds * backward)
 
 
-def v100_images_per_second(arch: str, reference: float = V100_BATCH_32) -> float:
-    """Scale the published throughput of ResNet-50 at 224 pixels by multiplications per image."""
-    return reference * float(work(REFERENCE)["macs"].sum()) / float(work(arch)["macs"].sum())
+@lru_cache(maxsize=1)
+def throughputs() -> pd.DataFrame:
+    """Return what one GPU trains on images of 224 pixels: measured by us, or published, with where from.
+
+    Columns are gpu, precision, arch, batch, images_per_second, source.
+    """
+    published = pd.read_csv(PUBLISHED).query("alone_from == 'same table'")
+    names = {"batch_per_gpu": "batch", "images_per_second_alone": "images_per_second", "paper": "source"}
+    columns = ["gpu", "precision", "arch", "batch", "images_per_second", "source"]
+    published = published.rename(columns=names)[columns].drop_duplicates(columns[:4])
+    times = _layer_times()
+    named = {"gpu": "device", "batch": "batch_size_per_rank"}
+    measured = pd.DataFrame({name: times[named.get(name, name)].to_numpy() for name in columns[:5]})
+    measured = measured[times["image_size"].to_numpy() == IMAGE_SIZE].assign(source="measured here")
+    measured["gpu"] = measured["gpu"].str.removeprefix("NVIDIA ")
+    return pd.concat([measured, published], ignore_index=True)
 
 
-def v100(arch: str, batch_per_rank: int = 32) -> Tensors:
-    """Return a network's tensors with the times of one V100, whose speed is taken not to depend on the batch."""
-    return by_multiplications(work(arch), batch_per_rank / v100_images_per_second(arch))
+def images_per_second(arch: str, gpu: str, batch: int, precision: str = "fp32") -> float:
+    """Return the throughput of one GPU at the batch nearest to this one, or raise a ``ValueError`` if none is known."""
+    table = throughputs()
+    known = table[(table["arch"] == arch) & (table["gpu"] == gpu) & (table["precision"] == precision)]
+    if known.empty:
+        mine = table[table["arch"] == arch]
+        there = ", ".join(f"{row.gpu} in {row.precision}" for row in mine.itertuples()) or "none"
+        raise ValueError(
+            f"how fast {arch} trains on {gpu!r} in {precision} is not known; known for it: {there}; "
+            "give the images per second of one GPU yourself"
+        )
+    return float(known["images_per_second"].iloc[int(np.argmin(np.abs(np.log(known["batch"] / batch))))])
+
+
+def at_speed(arch: str, batch: int, images_per_second: float) -> Tensors:
+    """Return a network's tensors on a GPU that trains so many images a second, layer by layer as a measured one."""
+    shape = measured_shape(arch)
+    if shape is None:
+        return by_multiplications(work(arch), batch / images_per_second)
+    return shape.slower(batch / images_per_second / shape.compute_seconds)
+
+
+def on_gpu(arch: str, batch: int, gpu: str, precision: str = "fp32") -> Tensors:
+    """Return a network's tensors with the times of a GPU whose throughput is known."""
+    return at_speed(arch, batch, images_per_second(arch, gpu, batch, precision))
+
+
+@lru_cache(maxsize=32)
+def measured_shape(arch: str) -> Tensors | None:
+    """Return the tensors of a network as they were measured on images of 224 pixels, None where they were not."""
+    times = _layer_times()
+    found = np.flatnonzero((times["arch"].to_numpy() == arch) & (times["image_size"].to_numpy() == IMAGE_SIZE))
+    return from_dataset(one_measurement(times, int(found[0]))) if len(found) else None
+
+
+@lru_cache(maxsize=1)
+def _layer_times() -> xr.Dataset:
+    return results.published("layer-times")
 
 
 def one_measurement(times: xr.Dataset, number: int) -> xr.Dataset:
