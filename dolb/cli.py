@@ -427,6 +427,58 @@ def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
         raise ValueError(f"{text!r} is not a list of {getattr(kind, '__name__', 'values')} with commas") from None
 
 
+@app.command("predict")
+def predict_command(
+    name: Annotated[str, typer.Option("--network", help="One of ours or of torchvision's.")] = "resnet50",
+    batch: Annotated[int, typer.Option(help="Images of a GPU.")] = 64,
+    gpus: Annotated[int, typer.Option(help="GPUs of a node.")] = 8,
+    nodes: Annotated[str, typer.Option(help="Numbers of nodes, with commas.")] = "1,2,4,8,16",
+    gbit: Annotated[float, typer.Option(help="Gbit/s of a node to the others.")] = 100.0,
+    latency: Annotated[float, typer.Option(help="Microseconds of a small message between nodes.")] = 9.6,
+    library: Annotated[str, typer.Option(help="ddp or horovod.")] = "ddp",
+    images_per_second: Annotated[
+        float | None, typer.Option(help="Of one GPU.  [default: what is known of --gpu and --precision]")
+    ] = None,
+    gpu: Annotated[str, typer.Option(help="H200, V100 or A100.")] = "H200",
+    precision: Annotated[str, typer.Option(help="fp32, tf32, amp or fp16.")] = "fp32",
+    bucket_mb: Annotated[float, typer.Option(help="DDP: MiB of a bucket.")] = 25.0,
+    fusion_mb: Annotated[float, typer.Option(help="Horovod: MiB of the fusion buffer.")] = 128.0,
+    cycle_ms: Annotated[float, typer.Option(help="Horovod: milliseconds of a cycle.")] = 1.0,
+    output: Annotated[Path, typer.Option(help="The chart, as .html, .svg, .png or .json.")] = Path("predicted.html"),
+) -> None:
+    """Simulate how training scales on a cluster of your own: print the table and write the chart."""
+    from dolb.figures import scaling
+    from dolb.profiling.simulator import fit, libraries, network
+    from dolb.profiling.simulator.predict import predict
+
+    policies: dict[str, libraries.Policy] = {
+        "ddp": libraries.ddp(round(bucket_mb * libraries.MIB)),
+        "horovod": replace(
+            libraries.horovod(),
+            fusion_bytes=round(fusion_mb * libraries.MIB),
+            cycle_seconds=cycle_ms * libraries.MILLISECOND,
+        ),
+    }
+    if library not in policies:
+        raise ValueError(f"library {library!r} is not known; accepted: {', '.join(policies)}")
+    over, counts = network.cluster(gpus, gbit, latency), _listed(nodes, int) or []
+    table = predict(name, batch, over, counts, policies[library], images_per_second, gpu, precision)
+    one = f"{gpu} in {precision}" if images_per_second is None else f"a GPU of {images_per_second:g} images/s"
+    title = f"Simulated: {name}, {batch} images on each {one}, {gpus} a node, {gbit:g} Gbit/s"
+    error = fit.published()[1].query("used == 'judge'")["error"].abs()
+    typer.echo(title)
+    shares = dict.fromkeys(("efficiency", "efficiency_low", "efficiency_high"), "{:.1%}".format)
+    shown = table.drop(columns=["variant", "source", "messages"])
+    typer.echo(shown.to_string(index=False, float_format="{:,.1f}".format, formatters=shares))
+    typer.echo(f"published efficiencies are met within {error.median():.0%} (median), {error.max():.0%} at most")
+    chart = scaling.predicted(table, title)
+    if output.suffix == ".html":
+        chart.save(output, inline=True)  # nothing is fetched when it is opened
+    else:
+        chart.save(output)
+    typer.echo(f"wrote {output}")
+
+
 @app.command("publish")
 def publish_command(
     slug: Slug,

@@ -37,7 +37,7 @@ def dolb(*arguments, code=0):
 def test_help_lists_every_command_with_a_sentence():
     text = dolb("--help")
     sent = ("sweep", "status", "cancel")
-    for command in ("data", "run", *sent, "publish", "restore", "pages", "book", "archive", "view", "keep"):
+    for command in ("data", "run", *sent, "publish", "restore", "pages", "book", "archive", "view", "keep", "predict"):
         assert command in text
         assert len(dolb(command, "--help")) > 100
 
@@ -52,6 +52,31 @@ def test_unknown_data_is_an_error_that_lists_what_there_is():
     text = dolb("data", "cifar100", code=2)
     assert "error:" in text
     assert "cifar10" in text
+
+
+def test_predict_prints_a_table_and_writes_a_chart_that_fetches_nothing(tmp_path):
+    chart = tmp_path / "mine.html"
+    text = dolb(
+        "predict", "--network", "resnet50", "--batch", 64, "--gpus", 8, "--nodes", "1,2,4,8,16", "--gbit", 100,
+        "--library", "ddp", "--output", chart,
+    )  # fmt: skip
+    assert "Simulated: resnet50" in text
+    assert "128" in text.split("nodes", 1)[1]
+    assert "published efficiencies are met within" in text
+    assert "https://cdn." not in chart.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--library", "mpi"], "accepted: ddp, horovod"),
+        (["--nodes", "1,two"], "is not a list of int"),
+        (["--gbit", "0"], "bandwidth is 0"),
+        (["--network", "vgg16"], "give the images per second of one GPU yourself"),
+    ],
+)
+def test_what_cannot_be_predicted_is_a_clear_error(tmp_path, arguments, expected):
+    assert expected in dolb("predict", "--output", tmp_path / "x.html", *arguments, code=2)
 
 
 def test_a_sweep_goes_on_from_its_store(tmp_path):

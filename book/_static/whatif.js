@@ -322,12 +322,13 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       });
     }
 
-    form.addEventListener("input", (event) => {
+    const moved = (event) => {
       if (["model", "gpu"].includes(event.target.name)) adopt(["speed"]);
       if (event.target.name === "network") adopt(OF_MACHINE);
       if (event.target.name === "library") adopt(["cycle", "fusion", "request"]);
       if (form.checkValidity()) draw(); // an empty or impossible number waits for its end
-    });
+    };
+    ["input", "change"].forEach((name) => form.addEventListener(name, moved)); // some browsers send one of a select
     form.addEventListener("submit", (event) => event.preventDefault());
     adopt(CONTROLS.map(([name]) => name));
     draw();

@@ -19,7 +19,7 @@ from dolb.claims.rule import OUTCOMES, Claim, Effect, Judge, Verdict, verdict
 
 __all__ = [
     "JUDGES", "OUTCOMES", "Claim", "Effect", "Verdict", "judge", "load", "published_verdicts", "reported_accuracies",
-    "reported_by_set", "scaling_measurements", "sources", "table",
+    "reported_by_set", "sources", "table",
 ]  # fmt: skip
 
 JUDGES: dict[str, Judge] = {
@@ -53,11 +53,6 @@ def _effects(entry: Mapping[str, Any]) -> tuple[Effect, ...]:
 def sources(path: str | Path | None = None) -> dict[str, dict[str, str]]:
     """Return title, data and networks of the documents, by the name by which they are cited."""
     return _read(path)["sources"]
-
-
-def scaling_measurements(path: str | Path | None = None) -> list[dict[str, Any]]:
-    """Return published measurements of data-parallel scaling, as the list of claims has them."""
-    return _read(path)["scaling_measurements"]
 
 
 def judge(claims: Mapping[str, Claim], found: Mapping[str, xr.Dataset]) -> dict[str, Verdict]:

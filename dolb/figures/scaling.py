@@ -190,6 +190,77 @@ def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "") -> Pa
     ).properties(width="container", height=280, title=title)  # fmt: skip
 
 
+def predicted(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw the simulated efficiency of a cluster by its GPUs: a dashed line with its band.
+
+    ``table`` has gpus, nodes, efficiency, efficiency_low, efficiency_high, images_per_second.
+    """
+    x = alt.X("gpus:Q", title="GPUs").scale(type="log", nice=False, padding=14).axis(
+        values=sorted(set(table["gpus"])), format=",d", grid=False, labelOverlap=True
+    )  # fmt: skip
+    y = alt.Y("efficiency:Q", title="simulated efficiency", axis=PERCENT).scale(domain=[0, 1])
+    base = alt.Chart(table).encode(x=x)
+    tooltip = [
+        alt.Tooltip("nodes:Q", format=","),
+        alt.Tooltip("gpus:Q", title="GPUs", format=","),
+        alt.Tooltip("images_per_second:Q", title="images/s", format=",.0f"),
+        alt.Tooltip("efficiency:Q", format=".1%"),
+        alt.Tooltip("efficiency_low:Q", title="band from", format=".1%"),
+        alt.Tooltip("efficiency_high:Q", title="band to", format=".1%"),
+    ]
+    return alt.layer(
+        base.mark_area(fillOpacity=0.2).encode(y=alt.Y("efficiency_low:Q"), y2="efficiency_high:Q"),
+        base.mark_line(strokeDash=DASHED).encode(y=y).add_params(
+            alt.selection_interval(name="gpus", bind="scales", encodings=["x"])
+        ),
+        base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
+    ).properties(width=560, height=280, title=title)  # fmt: skip
+
+
+def published(points: pd.DataFrame, title: str = "") -> Panel:
+    """Draw simulated efficiencies against published ones: full points judge, hollow ones were fitted.
+
+    ``points`` has key, paper, library, machine, arch, gpus, efficiency, simulated, error, used, read. The diagonal is
+    where both are equal; the grey band is 5% to either side.
+    """
+    least = 0.05 * int(20 * min(points["efficiency"].min(), points["simulated"].min()))
+    ends = pd.DataFrame({"efficiency": [least, 1.0]})
+    share = alt.Scale(domain=[least, 1.0])
+    x = alt.X("efficiency:Q", title="published efficiency", scale=share, axis=PERCENT)
+    y = alt.Y("simulated:Q", title="simulated", scale=share, axis=PERCENT)
+    told = points.assign(
+        policy=points["simulated_as"].str.split().str[0].map({"ddp": "DDP", "horovod": "Horovod"}),
+        what=points["used"].map({"fit": "fitted", "judge": "judges"}),
+    )
+    diagonal, policy = alt.Chart(ends).encode(x=x), alt.selection_point(fields=["policy"], bind="legend")
+    tooltip = [
+        alt.Tooltip("paper:N"), alt.Tooltip("where:N"), alt.Tooltip("read:N", title="read from"),
+        alt.Tooltip("library:N"), alt.Tooltip("machine:N"), alt.Tooltip("arch:N", title="network"),
+        alt.Tooltip("gpus:Q", title="GPUs", format=","), alt.Tooltip("efficiency:Q", title="published", format=".1%"),
+        alt.Tooltip("simulated:Q", format=".1%"), alt.Tooltip("error:Q", format="+.1%"), alt.Tooltip("what:N"),
+    ]  # fmt: skip
+    base = alt.Chart(told).encode(
+        x=x,
+        y=y,
+        color=alt.Color("policy:N", title="simulated as", legend=ABOVE).scale(
+            domain=list(LIBRARIES), range=list(LIBRARIES.values())
+        ),
+        shape=alt.Shape("what:N", title=None, legend=ABOVE).scale(
+            domain=["judges", "fitted"], range=["circle", "square"]
+        ),
+        opacity=picked(policy),
+        tooltip=tooltip,
+    )
+    return alt.layer(
+        diagonal.transform_calculate(low="0.95 * datum.efficiency", high="min(1, 1.05 * datum.efficiency)")
+        .mark_area(color=REPORTED, opacity=0.15, clip=True)
+        .encode(y=alt.Y("low:Q", title="simulated", scale=share), y2="high:Q"),
+        diagonal.mark_line(color=REPORTED).encode(y=alt.Y("efficiency:Q", scale=share)),
+        base.transform_filter("datum.used === 'judge'").mark_point(filled=True, size=70).add_params(policy),
+        base.transform_filter("datum.used === 'fit'").mark_point(filled=False, size=60, strokeWidth=1.5),
+    ).properties(width="container", height=340, title=title)  # fmt: skip
+
+
 def tuning(table: pd.DataFrame, title: str = "") -> Panel:
     """Draw what each setting changes against the defaults: measured as full points with intervals, simulated hollow.
 

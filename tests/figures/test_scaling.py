@@ -11,6 +11,9 @@ from dolb.figures import scaling
 from dolb.figures.step_timeline import step_timeline
 from dolb.findings import ddp_vs_horovod as study
 from dolb.findings import step_timeline as steps
+from dolb.profiling.simulator import fit
+from dolb.profiling.simulator.network import cluster
+from dolb.profiling.simulator.predict import predict
 
 
 def charts_of(ds):
@@ -33,10 +36,12 @@ def charts():
         **charts_of(completed(measured, small_simulation())),
         "links": scaling.by_bandwidth(cells, cells[["arch", "hosts", "library", "achieved_mbit", "efficiency"]]),
         "timeline": step_timeline(events[events["source"] == "simulated"]),
+        "published": scaling.published(fit.published()[1]),
+        "predicted": scaling.predicted(predict("resnet50", 32, cluster(8, 100), [1, 2])),
     }
 
 
-NAMES = ["leads", "measured", "simulated", "tuning", "links", "timeline"]
+NAMES = ["leads", "measured", "simulated", "tuning", "links", "timeline", "published", "predicted"]
 
 
 def drawn(chart):

@@ -62,7 +62,7 @@ def _speeds() -> dict[str, dict[str, float]]:
     for gpu, precision, arch in known[["gpu", "precision", "arch"]].to_numpy().tolist():
         speed = tensors.images_per_second(arch, gpu, BATCH_PER_RANK, precision)
         speeds.setdefault(f"{gpu}, {precision}", {})[arch] = speed
-    return speeds
+    return dict(sorted(speeds.items()))
 
 
 def whatif_html(data: Mapping[str, Any], static: str = "../_static") -> str:
