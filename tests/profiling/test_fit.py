@@ -64,6 +64,7 @@ def test_points_that_judge_are_met_within_a_few_percent(published):
     assert judged.median() < 0.04
     assert (judged**2).mean() < 0.06**2
     assert judged.max() < 0.15
+    assert (judged**2).mean() < (published.loc[published["used"] == "judge", "guessed"] ** 2).mean()
 
 
 @pytest.mark.parametrize("name", list(fit.GLOBAL))

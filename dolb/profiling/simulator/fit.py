@@ -140,8 +140,13 @@ def published_efficiency(row: Row, scenario: Scenario, knobs: Knobs) -> float:
 
 
 def published(free: Mapping[str, Range] | None = None) -> tuple[dict[str, float], pd.DataFrame]:
-    """Return the numbers of all machines and every published point simulated with them, fitting those in ``free``."""
+    """Return the numbers of all machines and every published point simulated with them, fitting those in ``free``.
+
+    ``guessed`` is the error of guessing the mean of the points that fit for every point.
+    """
     points = published_points()
+    mean = points.loc[points["used"] == "fit", "efficiency"].mean()
+    points = points.assign(guessed=mean / points["efficiency"] - 1)
     rows = _records(points)
     answers = [partial(published_efficiency, row, published_scenario(row)) for row in rows]
     if free:
