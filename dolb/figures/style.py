@@ -52,7 +52,8 @@ def network_colour(archs: Iterable[str]) -> alt.Color:
     own = dict(zip(STUDIED, COLOURS, strict=False))
     free = (colour for colour in COLOURS if colour not in [own.get(name) for name in names])
     colours = [own[name] if name in own else next(free) for name in names]
-    return alt.Color("arch:N", title="network (click)", legend=ABOVE, sort=names).scale(domain=names, range=colours)
+    legend = ABOVE if len(names) < 4 else alt.Legend(orient="top", direction="horizontal", columns=3)
+    return alt.Color("arch:N", title="network (click)", legend=legend, sort=names).scale(domain=names, range=colours)
 
 
 def rate_colour(rates: Iterable[float]) -> alt.Color:
