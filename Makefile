@@ -2,6 +2,7 @@
 
 SCALE       ?= published
 ARGS        ?=
+CONFIG      ?=
 # The interpreter that .venv is made with.
 BASE_PYTHON ?= python3
 # The interpreter of the GPU tests and of Horovod: a machine with its own torch says `make test-gpu PYTHON=python3` and
@@ -26,8 +27,8 @@ env: .venv/.stamp ## Make .venv with the exact versions of requirements.lock
 kernel: .venv/.stamp ## Offer .venv to any JupyterLab of this user, as the kernel "dolb"
 	$(PY) -m ipykernel install --user --name dolb --display-name dolb
 
-hub: .venv/.stamp proxy ## Start a JupyterHub for accounts of this machine (as root; DOLB_HUB_USERS="ada grace")
-	$(PY) -m jupyterhub --config deploy/jupyterhub/jupyterhub_config.py
+hub: .venv/.stamp proxy ## Start a JupyterHub for accounts of this machine (as root; DOLB_HUB_USERS="ada grace"; CONFIG=slurm)
+	$(PY) -m jupyterhub --config deploy/jupyterhub/jupyterhub_config$(CONFIG:%=_%).py
 
 book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|paper)
 	.venv/bin/dolb book --scale $(SCALE)

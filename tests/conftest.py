@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from slurm import running_slurm as running_slurm
 from waiting import cpu_seconds
 
 if not torch.cuda.is_available():

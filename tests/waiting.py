@@ -1,7 +1,9 @@
-"""Other processes in tests: waiting for what they do, and the time that they took."""
+"""Other processes in tests: signals to them, waiting for what they do, and the time that they took."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -15,6 +17,13 @@ def wait_until(
     while not condition():
         assert time.monotonic() < deadline, f"{what} took more than {seconds} s"
         time.sleep(every)
+
+
+def send_signal(number: int, *processes: int) -> None:
+    """Send a signal to those of the processes that still run."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def cpu_seconds() -> float:

@@ -55,7 +55,8 @@ c.ConfigurableHTTPProxy.pid_file = str(STATE / "proxy.pid")
 
 # What a user gets: JupyterLab as that user, at home, with the notebooks pulled; edits stay, and what is new is merged.
 c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
-c.Spawner.cmd = [str(HERE / "user-server")]
+c.Spawner.cmd = [str(HERE / "user-server"), "python", "-m", "jupyterhub.singleuser"]
+c.Spawner.args = ["--LabApp.news_url=None"]  # and no notice that asks whether to fetch news
 c.Spawner.notebook_dir = "~"
 c.Spawner.default_url = "/lab/tree/dolb/notebooks"
 c.Spawner.http_timeout = c.Spawner.start_timeout = 120

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from typer.testing import CliRunner
+from waiting import send_signal
 
 from dolb import results
 from dolb.cli import app
@@ -85,12 +85,6 @@ def sweeps(store: Path) -> list[int]:
             if "dolb.cli" in words and str(store) in words and "--on" not in words:
                 found.append(int(path.parent.name))
     return found
-
-
-def send_signal(number: int, *processes: int) -> None:
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
 
 
 def in_mid_run(store: Path) -> Callable[[], bool]:

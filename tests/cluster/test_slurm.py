@@ -22,8 +22,8 @@ from sweeping import (
     made,
     plain_sweep,
     scenario,
-    send_signal,
 )
+from waiting import send_signal
 
 from dolb import results
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,8 @@ def free_ports(n: int) -> list[int]:
 
 def remover(names: list[str], folder: str = "") -> subprocess.Popen[bytes]:
     """Start what removes accounts and a folder once its input is closed."""
-    command, env = ["sh", "-c", REMOVE, "sh", *names], {**os.environ, "FOLDER": folder}
+    # Without SLURM_CONF, by which a Slurm of the tests ends what it finds.
+    command, env = ["sh", "-c", REMOVE, "sh", *names], {"PATH": os.environ["PATH"], "FOLDER": folder}
     return subprocess.Popen(command, stdin=subprocess.PIPE, env=env, start_new_session=True)
 
 
@@ -114,6 +115,7 @@ def python(repo_root: Path, folder: Path, accounts: list[Account], require_part:
         for name in (packages, "share", "etc"):
             shutil.rmtree(folder / "venv" / name, ignore_errors=True)
             (folder / "venv" / name).symlink_to(Path(sys.prefix, name))
+        (folder / "venv/bin/jupyterhub-singleuser").symlink_to(Path(sys.prefix, "bin/jupyterhub-singleuser"))
     python = Path(sys.executable) if can(accounts[0].name, sys.executable, "-c", "") else folder / "venv/bin/python"
     runs = can(accounts[0].name, str(python), "-c", f"import jupyterhub; open({str(repo_root / 'Makefile')!r})")
     require_part(
@@ -133,46 +135,59 @@ def repository(repo_root: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def hub(repo_root: Path, folder: Path, accounts: list[Account], python: Path, repository: Path) -> Iterator[Hub]:
-    """The hub of `make hub`, on ports of its own."""
-    public, api, proxy = free_ports(3)
-    url, state, log = f"http://127.0.0.1:{public}", folder / "state", folder / "hub.log"
-    site = {
-        "DOLB_HUB_USERS": " ".join(account.name for account in accounts[:2]),
-        "DOLB_HUB_STATE": str(state),
-        "DOLB_HUB_URL": url,
-        "DOLB_HUB_REPOSITORY": f"file://{repository}",
-        "DOLB_HUB_MEMORY": "6G",
-        "DOLB_HUB_IDLE": "3600",
-        "PYTHONPATH": str(repo_root),  # the dolb of this tree, wherever its environment has another
-    }
-    config = repo_root / "deploy" / "jupyterhub" / "jupyterhub_config.py"
-    ports = [
-        f"--JupyterHub.hub_bind_url=http://127.0.0.1:{api}",
-        f"--ConfigurableHTTPProxy.api_url=http://127.0.0.1:{proxy}",
-    ]
-    # It ends, with its proxy, when the tests do, however that is.
-    command = ["setpriv", "--pdeathsig=TERM", python, "-m", "jupyterhub", f"--config={config}", *ports]
-    with log.open("w") as out:
-        running = subprocess.Popen(command, cwd=folder, env={**os.environ, **site}, stdout=out, stderr=out)
+def hub_of(
+    repo_root: Path, folder: Path, accounts: list[Account], python: Path, repository: Path
+) -> Callable[..., contextlib.AbstractContextManager[Hub]]:
+    """Run the hub of a config, on ports of its own."""
 
-    def answers() -> bool:
-        assert running.poll() is None, log.read_text()[-3000:]
-        with contextlib.suppress(requests.ConnectionError):
-            return requests.get(f"{url}/hub/health", timeout=5).ok
-        return False
+    @contextlib.contextmanager
+    def run(config: str, *options: str, **settings: str) -> Iterator[Hub]:
+        public, api, proxy = free_ports(3)
+        url, state, log = f"http://127.0.0.1:{public}", folder / f"{config}-state", folder / f"{config}.log"
+        site = {
+            "DOLB_HUB_USERS": " ".join(account.name for account in accounts[:2]),
+            "DOLB_HUB_STATE": str(state),
+            "DOLB_HUB_URL": url,
+            "DOLB_HUB_REPOSITORY": f"file://{repository}",
+            "DOLB_HUB_MEMORY": "6G",
+            "DOLB_HUB_IDLE": "3600",
+            "PYTHONPATH": str(repo_root),  # the dolb of this tree, wherever its environment has another
+        }
+        path = repo_root / "deploy" / "jupyterhub" / f"{config}.py"
+        ports = [f"--JupyterHub.hub_port={api}", f"--ConfigurableHTTPProxy.api_url=http://127.0.0.1:{proxy}"]
+        # It ends, with its proxy, when the tests do, however that is.
+        command = ["setpriv", "--pdeathsig=TERM", python, "-m", "jupyterhub", f"--config={path}", *ports, *options]
+        with log.open("w") as out:
+            running = subprocess.Popen(
+                command, cwd=folder, env={**os.environ, **site, **settings}, stdout=out, stderr=out
+            )
 
-    try:
-        wait_until(answers, 60, "the start of the hub", every=0.1)
-        yield Hub(url, state, (accounts[0], accounts[1]), accounts[2], repository, running)
-    finally:
-        running.terminate()
+        def answers() -> bool:
+            assert running.poll() is None, log.read_text()[-3000:]
+            with contextlib.suppress(requests.ConnectionError):
+                return requests.get(f"{url}/hub/health", timeout=5).ok
+            return False
+
         try:
-            running.wait(60)
+            wait_until(answers, 60, "the start of the hub", every=0.1)
+            yield Hub(url, state, (accounts[0], accounts[1]), accounts[2], repository, running)
         finally:
-            running.kill()
-            if os.environ.get("DOLB_HUB_LOG"):
-                shutil.copy(log, os.environ["DOLB_HUB_LOG"])
+            running.terminate()
+            try:
+                running.wait(60)
+            finally:
+                running.kill()
+                if os.environ.get("DOLB_HUB_LOG"):
+                    shutil.copy(log, os.environ["DOLB_HUB_LOG"])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def hub(hub_of: Callable[..., contextlib.AbstractContextManager[Hub]]) -> Iterator[Hub]:
+    """The hub of `make hub`."""
+    with hub_of("jupyterhub_config") as hub:
+        yield hub
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import nbformat
 import numpy as np
 import pytest
-import requests
 from committing import commit
+from entering import log_in
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -40,14 +40,6 @@ from dolb.filtering import review
 review.widget("mine.nc", data.load("digits"))"""
 
 
-def log_in(hub, account, password=None):
-    """Return a session, and the answer to the login, which leads to the user's server if it is let in."""
-    session = requests.Session()
-    session.get(f"{hub.url}/hub/login", timeout=30)
-    form = {"username": account.name, "password": password or account.password, "_xsrf": session.cookies["_xsrf"]}
-    return session, session.post(f"{hub.url}/hub/login", data=form, timeout=60, allow_redirects=False)
-
-
 def test_a_wrong_password_is_refused(hub):
     assert log_in(hub, hub.users[0], "wrong")[1].status_code == 403
 
@@ -71,7 +63,7 @@ def test_a_pull_brings_what_is_new_and_keeps_a_users_edits(hub, python, repo_roo
         "DOLB_HUB_BRANCH": "main",
         "MEM_LIMIT": 6 << 30,
     }
-    server = [repo_root / "deploy" / "jupyterhub" / "user-server", "--version"]  # JupyterLab then ends at once
+    server = [repo_root / "deploy" / "jupyterhub" / "user-server", "true"]  # in place of JupyterLab
     start = ["runuser", "-u", user.name, "--", "env", *(f"{name}={value}" for name, value in settings.items()), *server]
     subprocess.run(start, check=True, cwd=user.home)
     edited, other = (user.home / "dolb" / "notebooks" / name for name in ("01-batch-size.ipynb", "02-features.ipynb"))
