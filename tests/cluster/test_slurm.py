@@ -87,6 +87,7 @@ def test_a_job_at_its_time_limit_is_queued_again_and_goes_on_on_another_node(slu
     yield in_mid_run(store)
     ((job, _, node),) = slurm.queue(main)
     slurm.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    slurm.ask("scontrol", "update", f"partitionname={main}", "state=down")  # so that it waits until it was looked at
     slurm.ask("scontrol", "update", f"jobid={job}", "timelimit=2")
     yield lambda: "SIGUSR2" in log(store)  # Slurm looks for such jobs twice a minute
     let_go(store)
@@ -94,6 +95,7 @@ def test_a_job_at_its_time_limit_is_queued_again_and_goes_on_on_another_node(slu
     assert len(list(store.glob("paused/*.pt"))) == 1
     assert "1 waiting, 0 running" in dolb("status", "--store", store, code=3)
     slurm.ask("scontrol", "update", f"jobid={job}", "timelimit=60")
+    slurm.ask("scontrol", "update", f"partitionname={main}", "state=up")
     yield lambda: slurm.queue(main)[0][1] == "RUNNING"
     assert slurm.queue(main)[0][2] not in ("", node)
     yield made(store, 1)
