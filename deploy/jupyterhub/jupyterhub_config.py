@@ -56,7 +56,6 @@ c.ConfigurableHTTPProxy.pid_file = str(STATE / "proxy.pid")
 # What a user gets: JupyterLab as that user, at home, with the notebooks pulled; edits stay, and what is new is merged.
 c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
 c.Spawner.cmd = [str(HERE / "user-server"), "python", "-m", "jupyterhub.singleuser"]
-c.Spawner.args = ["--LabApp.news_url=None"]  # and no notice that asks whether to fetch news
 c.Spawner.notebook_dir = "~"
 c.Spawner.default_url = "/lab/tree/dolb/notebooks"
 c.Spawner.http_timeout = c.Spawner.start_timeout = 120
@@ -74,6 +73,7 @@ def store_of(spawner: Any) -> str:
 
 c.Spawner.environment = {
     "PATH": f"{BIN}:{os.environ['PATH']}",
+    "JUPYTER_CONFIG_PATH": str(HERE),  # labconfig/: JupyterLab neither fetches news nor asks whether it may
     "DOLB_STORE": store_of,
     "DOLB_COMMIT": results.commit(),  # git tells it to the owner of the checkout alone
     "DOLB_HUB_REPOSITORY": os.environ.get("DOLB_HUB_REPOSITORY") or f"file://{ROOT}",

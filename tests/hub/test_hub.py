@@ -185,6 +185,7 @@ def test_a_user_runs_a_notebook_and_sees_its_chart_and_another_rate_makes_only_n
     runs = int(lab.wait(lambda: re.search(rf"{len(first)} of (\d+) runs are in", lab.written()))[1])
     lab.wait(lambda: len(made(user)) == runs == len(first) + 2)  # another rate for each of two batch sizes
     assert first.items() <= made(user).items()
+    assert not lab.find(".Toastify__toast")  # no question whether to fetch news
 
 
 def made(user):
