@@ -179,8 +179,10 @@ def _each_gpu(gpus: int) -> list[dict[str, str]]:
 def _preempted() -> bool:
     """Return whether Slurm wants this job though it told it to stop: a job that was cancelled runs no longer for it."""
     job = os.environ.get("SLURM_JOB_ID")
-    with contextlib.suppress(ClusterError):
-        return bool(job) and _ask("squeue", "--noheader", "--jobs", str(job), "--format", "%T").strip() == "RUNNING"
+    for _ in range(5 if job else 0):
+        with contextlib.suppress(ClusterError):
+            return _ask("squeue", "--noheader", "--jobs", str(job), "--format", "%T").strip() == "RUNNING"
+        time.sleep(2)  # a busy controller does not answer
     return False
 
 

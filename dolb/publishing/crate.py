@@ -89,11 +89,12 @@ def reads(notebook: Path) -> set[str]:
     """Return the names of the results files that a notebook asks for, by its code."""
     cells = [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
     nodes = [node for cell in cells for node in ast.walk(ast.parse(cell))]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
     assigned = [node for node in nodes if isinstance(node, ast.Assign)]
     named = {target.id: node.value for node in assigned for target in node.targets if isinstance(target, ast.Name)}
     found = set()
-    for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKED:
+    for node in calls:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ASKED:
             first = node.args[0]
             value = named.get(first.id) if isinstance(first, ast.Name) else first
             if isinstance(value, ast.Constant):
