@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -40,6 +41,7 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 KillWait=20
+MinJobAge=3600
 GresTypes=gpu
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs=2 RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=ALL Default=YES State=UP
@@ -106,6 +108,11 @@ class Slurm:
             self._seen = time.monotonic(), self.ask("squeue", "-hro", "%P|%i|%T|%N")
         jobs = [line.split("|") for line in self._seen[1].splitlines()]
         return [job[1:] for job in jobs if job[0] == partition]
+
+    def nodes_of(self, job: str) -> list[str]:
+        """Return the nodes that a job runs on, or had last."""
+        (found,) = re.findall(r"\bNodeList=(\S+)", self.ask("scontrol", "show", "job", job))
+        return self.ask("scontrol", "show", "hostnames", found).split()
 
     def processes(self, job: str) -> list[int]:
         """Return the processes of a job."""
