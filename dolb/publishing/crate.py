@@ -6,6 +6,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ FORMATS |= {".html": "text/html", ".md": "text/markdown", ".py": "text/x-python"
 WORKFLOW = "dolb/publishing/book.py"
 # The calls by which notebooks ask for published results, and the ending of the file that each adds to its argument.
 ASKED = {"published": ".nc", "published_or_none": ".nc", "published_file": ""}
+SPAN = ("started_at", "ended_at")
 MadeBy = Callable[[str, str], str]
 
 
@@ -137,10 +139,10 @@ def _add_file(crate: ROCrate, tree: Path, path: Path, **more: Any) -> Any:
 def _add_runs(crate: ROCrate, file: Any, ds: xr.Dataset, slug: str, made_by: MadeBy) -> None:
     """Add an action for the runs of a file that one commit made with one torch on one device.
 
-    When it began and ended is recorded of benchmarks alone, and of these the end; of training, for how long it ran.
+    It begins with the first of them and ends with the last, where that was recorded of all.
     """
     by = ["dolb_version", "commit", "torch_version", "device", "source"]
-    columns = {name: ds[name].to_numpy() for name in [*by, "data_fingerprint", "measured_at"] if name in ds}
+    columns = {name: ds[name].to_numpy() for name in [*by, "data_fingerprint", "measured_at", *SPAN] if name in ds}
     columns["seconds"] = results.device_seconds(ds).to_numpy() if "concurrent_runs" in ds else np.zeros(ds.sizes["run"])
     for number, (key, runs) in enumerate(pd.DataFrame(columns).groupby(by)):
         version, commit, torch, device, source = map(str, key)
@@ -153,6 +155,9 @@ def _add_runs(crate: ROCrate, file: Any, ds: xr.Dataset, slug: str, made_by: Mad
         more: dict[str, Any] = {"description": f"{len(runs)} runs", "object": values}
         if "measured_at" in runs and max(runs["measured_at"]):
             more["endTime"] = max(runs["measured_at"])
+        if {*SPAN} <= {*runs} and runs[[*SPAN]].notna().all(axis=None):
+            first, last = (datetime.fromtimestamp(at, UTC) for at in (runs[SPAN[0]].min(), runs[SPAN[1]].max()))
+            more |= {"startTime": first.isoformat(timespec="seconds"), "endTime": last.isoformat(timespec="seconds")}
         if seconds := runs["seconds"].sum():
             more["resourceUsage"] = _value(crate, "device seconds", f"{seconds:.0f}")
         about = {"name": "dolb", "softwareVersion": f"{version} ({commit})", "softwareRequirements": f"torch {torch}"}

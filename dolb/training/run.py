@@ -13,6 +13,7 @@ import math
 import os
 import pickle
 import tempfile
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
 
-_PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours", "parts")
+_PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours", "parts", "started_at")
 
 
 def dealt(examples: int, batch_size: int) -> list[tuple[int, int]]:
@@ -94,6 +95,7 @@ class Run:
             self._allocate()
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.measured: list[tuple[float, float, float]] = []  # per epoch: train loss, test loss, test accuracy
+        self.started_at = time.time()
         self.train_seconds = self.eval_seconds = 0.0
         self.neighbours: list[int] = []  # runs on the device after each epoch
         self.parts: list[float] = []  # of the device, this run's own, after each epoch
@@ -313,6 +315,8 @@ class Run:
             "diverged": self.diverged,
             "images_per_second": done * self.count / self.train_seconds,
             "seconds": self.train_seconds + self.eval_seconds,
+            "started_at": self.started_at,
+            "ended_at": time.time(),
             "peak_memory_bytes": self.memory if self.stream else host_memory,
             "peak_host_memory_bytes": float(host_memory),
             "concurrent_runs": float(np.mean(self.neighbours or [1])),

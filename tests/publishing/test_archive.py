@@ -6,9 +6,11 @@ import json
 import shutil
 import subprocess
 import zipfile
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 from planting import write_book, write_notebook
 from typer.testing import CliRunner
@@ -35,6 +37,7 @@ COMMITTED = (
     "pyproject.toml",
     ".gitignore",
 )
+SPAN = {"started_at": 60, "ended_at": 90}  # of the runs of one of the files, seconds from one to the next
 MANIFEST, METADATA = archive.MANIFEST, archive.METADATA
 
 
@@ -49,8 +52,11 @@ def checkout(tmp_path_factory, repo_root, vega) -> Path:
     root = write_book(tmp_path_factory.mktemp("checkout"), repo_root)
     shutil.copytree(repo_root / "dolb", root / "dolb", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "results").mkdir()
-    for name in (*COMMITTED, f"results/{DRAWN}.nc", f"results/{BESIDE}.nc"):
+    for name in (*COMMITTED, f"results/{DRAWN}.nc"):
         shutil.copy(repo_root / name, root / name)
+    beside = results.load(repo_root / "results" / f"{BESIDE}.nc")
+    times = {name: ("run", 1.8e9 + length * np.arange(beside.sizes["run"])) for name, length in SPAN.items()}
+    results.save(beside.assign(times), root / "results" / f"{BESIDE}.nc")
     write_notebook(root / "notebooks" / "01-planted.ipynb", PAGE, "float(drawn['test_accuracy'].max().round(4))")
     git(root, "init", "-q")
     git(root, "add", "-A")
@@ -164,15 +170,15 @@ def test_a_tree_with_changes_is_refused(checkout, tmp_path):
     assert not (tmp_path / "dolb.zip").exists()
 
 
-def test_of_each_result_the_archive_says_what_made_it_and_which_page_shows_it(written, repo_root):
+def test_of_each_result_the_archive_says_what_made_it_and_which_page_shows_it(written, checkout):
     known = {one["@id"]: one for one in json.loads(contents(written)[METADATA])["@graph"]}
     page = known["#page-01-planted"]
     assert page["instrument"]["@id"] == "notebooks/01-planted.ipynb"
     assert page["result"]["@id"] == "html/notebooks/01-planted.html"
     assert {one["@id"] for one in page["object"]} == {f"results/{slug}.nc" for slug in (DRAWN, BESIDE)}
     for slug in (DRAWN, BESIDE):
-        file, ds = known[f"results/{slug}.nc"], results.load(repo_root / "results" / f"{slug}.nc")
-        assert file["sha256"] == crate.sha256(repo_root / "results" / f"{slug}.nc")
+        file, ds = known[f"results/{slug}.nc"], results.load(checkout / "results" / f"{slug}.nc")
+        assert file["sha256"] == crate.sha256(checkout / "results" / f"{slug}.nc")
         made = [one for one in known.values() if one.get("result") == {"@id": file["@id"]}]
         assert {one["name"] for one in made} == {f"dolb sweep {slug} --scale paper"}
         software = [known[one["instrument"]["@id"]] for one in made]
@@ -180,6 +186,9 @@ def test_of_each_result_the_archive_says_what_made_it_and_which_page_shows_it(wr
             assert all(any(value in one[said] for one in software) for value in map(str, ds[recorded].values))
         values = [known[value["@id"]] for one in made for value in one["object"]]
         assert {one["value"] for one in values if one["name"] == "device"} == set(map(str, ds["device"].values))
+    spans = [[datetime.fromisoformat(one[name]) for name in ("startTime", "endTime")] for one in made]
+    assert min(first.timestamp() for first, _ in spans) == ds["started_at"].min()
+    assert max(last.timestamp() for _, last in spans) == ds["ended_at"].max()
     assert known[known["./"]["author"]["@id"]]["name"] == "The dolb developers"
     assert known["./"]["license"]["@id"] == "https://spdx.org/licenses/BSD-3-Clause"
     assert {"environment.yml", "requirements.lock", "html/", "dolb/"} <= known.keys()

@@ -62,12 +62,13 @@ def test_runs_stopped_together_and_again_all_go_on(digits, tmp_path):
         assert_same_bits(ended[run.key], engine.train(run, digits))
 
 
-def test_a_run_that_goes_on_reports_all_its_seconds_and_company(digits, tmp_path):
+def test_a_run_that_goes_on_reports_its_beginning_all_its_seconds_and_company(digits, tmp_path):
     train([config()], digits, tmp_path, turns=9)
     paused = torch.load(next(tmp_path.iterdir()), weights_only=True)
     ended = train([config()], digits, tmp_path, np.inf)[config().key]
     assert ended["seconds"].item() > paused["train_seconds"] + paused["eval_seconds"] > 0
     assert ended["concurrent_runs"].item() == 1
+    assert ended["started_at"].item() == paused["started_at"] < ended["ended_at"].item()
 
 
 def test_a_run_that_diverged_as_it_was_stopped_ends_like_one_that_was_not(digits, tmp_path):
