@@ -19,7 +19,7 @@ import dolb
 from dolb.publishing.gate import GateError, check_notebook, check_parameters
 from dolb.publishing.notebooks import prepare_for_readers, run_notebook
 
-_JUPYTER_BOOK = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+_JUPYTER_BOOK = [sys.executable, "-c", "import dolb; from jupyter_book.cli.main import main; main()"]
 REUSED_SCALE = "published"  # at the others a notebook is there to measure, so it measures
 Say = Callable[[str], None]
 
