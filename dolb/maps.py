@@ -241,8 +241,8 @@ def _map(at: _Place, config: FilterConfig) -> Arrays:
         components = _components(at, config)
         begun = time.perf_counter()
         mapping = TSNEMap(
-            perplexity=config.perplexity, n_iter=config.iterations, learning_rate=config.map_rate,
-            start=config.map_start, random_state=config.map_seed, progress=at.progress,
+            perplexity=config.perplexity, early_exaggeration_iter=min(250, config.iterations), n_iter=config.iterations,
+            learning_rate=config.map_rate, start=config.map_start, random_state=config.map_seed, progress=at.progress,
         )  # fmt: skip
         made = {"train": mapping.fit_transform(components["train"]), "feature_seconds": components["feature_seconds"]}
         made["seconds"] = time.perf_counter() - begun + components["seconds"]

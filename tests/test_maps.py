@@ -15,7 +15,7 @@ from dolb.findings import noise as study
 from dolb.training.config import RunConfig
 
 RUN = RunConfig(experiment="extractor", epochs=2, batch_size=64, lr=0.1)
-MASK = FilterConfig(experiment="noise", trained_by=RUN.key, filter="knee", iterations=50)
+MASK = FilterConfig(experiment="noise", trained_by=RUN.key, filter="knee", iterations=100)
 BY_SHARE = replace(MASK, filter="share", share=0.1)
 AGAIN = replace(RUN, subset=MASK.subset)
 NETWORKS = {RUN.key: RUN, AGAIN.key: AGAIN}
@@ -189,7 +189,7 @@ def test_a_second_round_looks_through_a_network_that_saw_only_what_the_first_kep
 def test_a_mask_by_share_removes_that_share_by_the_radius_that_it_records(made, store):
     (mask,) = results.split(make([BY_SHARE], store))
     n = mask.sizes["example"]
-    assert (~mask["keep"].values).sum() == int(0.1 * n)
+    assert (~mask["keep"].values).sum() == pytest.approx(0.1 * n, abs=2)  # two may become noise at one radius
     again = noise.ClassDBSCAN(mask["eps"].item()).fit(np.column_stack([mask["x"][0], mask["y"][0]]), mask["label"])
     assert np.mean(again.keep_ == mask["keep"].values) > 0.98  # published places are rounded
 

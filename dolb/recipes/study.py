@@ -58,8 +58,8 @@ STUDIES = {
         data="digits", examples=1_437, precision="fp32", extractors=("smallnet-8", "smallnet-4"), trained="smallnet-4",
         tuned=((64, 0.2), (1024, 0.8)), extractor_batch_size=64, extractor_rate=0.2, weight_decay=0.0005, epochs=6,
         milestones=(3, 5), warmup_epochs=1,
-        filter="knee", iterations=150, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,),
-        placed=((50.0, "random", 150),), min_samples=(10,), el2n=(2, 3), folds=3, pretrained=False,
+        filter="knee", iterations=100, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,),
+        placed=((50.0, "random", 100),), min_samples=(10,), el2n=(2, 3), folds=3, pretrained=False,
     ),
 }  # fmt: skip
 
