@@ -146,7 +146,7 @@ def test_a_mask_of_the_size_of_one_that_is_not_there_says_which(tmp_path):
 
 def test_a_damaged_map_is_set_aside_and_made_again(made, store, tmp_path, capsys):
     store = shutil.copytree(store, tmp_path / "store")
-    path = next(store.rglob("map-*.npz"))
+    (path,) = store.rglob(f"map-{MASK.map.key}.npz")
     damaged = path.read_bytes()[:100]
     path.write_bytes(damaged)
     ds = make([replace(MASK, filter="dbscan", eps=3.0)], store)
