@@ -69,7 +69,8 @@ class Site:
             _check(name, value)
 
 
-_SMALLEST = {"gpus": 0, "cpus": 1, "memory_gb": 1, "minutes": 1, "parallel": 1}
+# Slurm's warning may come a minute early: a task of few minutes would be queued again before it trains.
+_SMALLEST = {"gpus": 0, "cpus": 1, "memory_gb": 1, "minutes": 5, "parallel": 1}
 _NAMES = [field.name for field in dataclasses.fields(Site)]
 
 
@@ -263,7 +264,7 @@ def _submit_to_slurm(task: Task, sent: Sent, site: Site, nodes: int) -> None:
     memory = {"mem": f"{site.memory_gb}GB"} if site.memory_gb else {}
     executor.update_parameters(
         job_name=sent.name, time=site.minutes, cpus_per_task=site.cpus, array_parallelism=site.parallel,
-        signal_delay_s=min(WARNING_SECONDS, 20 * site.minutes), stderr_to_stdout=True, setup=site.setup or None,
+        signal_delay_s=WARNING_SECONDS, stderr_to_stdout=True, setup=site.setup or None,
         nodes=nodes, ntasks_per_node=1,
         # Since Slurm 22.05 a step no longer has these cores from its job.
         srun_args=[f"--cpus-per-task={site.cpus}", "--nodes=1", "--ntasks=1"],

@@ -38,7 +38,7 @@ def test_status_shows_the_end_of_the_log_of_a_task_that_failed(store):
     ("line", "says"),
     [
         ("partiton: gpu", "'partiton' is not known (did you mean 'partition'?); accepted: partition, account"),
-        ("minutes: 2 hours", "minutes '2 hours' is not understood; accepted: a whole number from 1"),
+        ("minutes: 2 hours", "minutes '2 hours' is not understood; accepted: a whole number from 5"),
         ("minutes: 2h: 3", "cannot be read"),
         ("gpus: -1", "gpus -1 is not understood; accepted: a whole number from 0"),
         ("setup: module load cuda", "accepted: a list of lines"),
