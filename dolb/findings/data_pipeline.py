@@ -17,6 +17,7 @@ NAMES = {
 }  # fmt: skip
 FILES, FLAT = "files", "flat"
 _SMALL = ("cifar10",)  # data whose images are a few kilobytes
+_IMAGES = {"imagenet-like": "ImageNet-sized", "cifar10": "CIFAR-10"}
 _CELL = ["storage", "access", "cache", "loader_workers"]
 _WAYS = list(product((False, True), ("random", "sequential"), ("cold", "warm")))  # small images, order, cache
 
@@ -78,7 +79,8 @@ def ratios(ds: xr.Dataset) -> pd.DataFrame:
             continue
         others = table.drop(columns=FLAT)
         best = str(np.log(others).mean().idxmax())
-        where = {"images": "CIFAR-10" if small else "ImageNet-sized", "access": access, "cache": cache, "best": best}
+        data = str(rows(ds, "reading", small=small)["data"].iloc[0])
+        where = {"images": _IMAGES.get(data, data), "access": access, "cache": cache, "best": best}
         for over, form in (("files", FILES), ("best other", best)):
             made.append({**where, "over": over, **_bounds(geometric(table[FLAT] / table[form]))})
     return pd.DataFrame(made)

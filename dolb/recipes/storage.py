@@ -25,6 +25,7 @@ class _Grid:
     seeds: int
     sample: int
     counted: int
+    fed: tuple[str, ...]  # orders in which a trainer is fed
     training: dict[str, Any]
 
 
@@ -36,12 +37,12 @@ _GPU: dict[str, Any] = {
 _GRIDS = {
     "paper": _Grid(
         data="imagenet-like", images=50_000, small=("cifar10",), workers=(1, 2, 4, 8), small_workers=(1, 4),
-        decoders=2, seeds=5, sample=1024, counted=256,
+        decoders=2, seeds=5, sample=1024, counted=256, fed=("random", "sequential"),
         training={"arch": "smallnet-8", "image_size": 64, "batch_size": 32, "steps": 24, "warmup_steps": 4},
     ),
     "demo": _Grid(
         data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, sample=256,
-        counted=128,
+        counted=64, fed=("random",),
         training={"arch": "smallnet-4", "image_size": 16, "batch_size": 32, "steps": 6, "warmup_steps": 2},
     ),
 }  # fmt: skip
@@ -85,9 +86,9 @@ def data_pipeline(
             add("small-images", small, loader_workers=workers or grid.small_workers, cache=caches)
         if number == 0:
             counted = {**whole, "task": "counting", "sample": grid.counted}
-            add("counting", counted, access=orders)
+            add("counting", counted, access=grid.fed)
             for data in grid.small:
                 add("counting", {**counted, "data": data})
         add("decoding", {**whole, "task": "decoding", "loader_workers": grid.decoders})
-        add("training", {**whole, "task": "training", **trained}, access=orders)
+        add("training", {**whole, "task": "training", **trained}, access=grid.fed)
     return made

@@ -43,7 +43,8 @@ def train(container: Path, config: StorageConfig) -> dict[str, Any]:
     device, cores = torch.device(config.device_kind), sorted(os.sched_getaffinity(0))
     on_cpu, threads = device.type == "cpu", torch.get_num_threads()
     network = models.initialize(config.arch, CLASSES, 3, 1, config.seed).to(device)
-    network = network.to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+    layout = torch.contiguous_format if on_cpu else torch.channels_last
+    network = network.to(memory_format=layout).train()  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     whole = config.warmup_steps + config.steps
     workers = config.loader_workers
@@ -52,7 +53,7 @@ def train(container: Path, config: StorageConfig) -> dict[str, Any]:
     def step(images: torch.Tensor, labels: torch.Tensor) -> None:
         images, labels = (part.to(device, non_blocking=True) for part in (images, labels))
         with torch.autocast(device.type, torch.bfloat16, enabled=not on_cpu):
-            scores = network(images.to(memory_format=torch.channels_last).float().div(255))
+            scores = network(images.to(memory_format=layout).float().div(255))
             loss = F.cross_entropy(scores, labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -27,6 +27,7 @@ SHARD = 512  # images of a WebDataset or Zarr shard: 56 MB of ImageNet's
 _PER_FOLDER = 1000  # small files
 _PER_TRANSACTION = 1000
 _MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+_BROUGHT = 1 << 14  # bytes around one that is touched that come with it, at least
 _AHEAD = 32  # images that the flat file is asked for at a time, in order
 _ABOUT, _LABELS, _INDEX = "about.json", "labels.npy", "index.npy"
 _SUFFIXES = {".jpg", ".jpeg", ".png"}
@@ -176,7 +177,9 @@ class Flat(Dataset):
     def _open(self) -> tuple[mmap.mmap, list[int], bytearray]:
         with open(self.folder / "images.bin", "rb") as file:
             memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        return memory, np.load(self.folder / _INDEX).tolist(), bytearray(len(self))
+        offsets = np.load(self.folder / _INDEX)
+        small = np.diff(offsets) < _BROUGHT  # these the system brings in one go of itself
+        return memory, offsets.tolist(), bytearray(small.tobytes())
 
     def _read(self, handle: tuple[mmap.mmap, list[int], bytearray], number: int) -> bytes:
         memory, offsets, asked = handle
