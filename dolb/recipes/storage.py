@@ -38,7 +38,7 @@ _GRIDS = {
     "paper": _Grid(
         data="imagenet-like", images=50_000, small=("cifar10",), workers=(1, 2, 4, 8), small_workers=(1, 4),
         decoders=2, seeds=5, sample=1024, counted=256, fed=("random", "sequential"),
-        training={"arch": "smallnet-8", "image_size": 64, "batch_size": 32, "steps": 24, "warmup_steps": 4},
+        training={"arch": "smallnet-4", "image_size": 64, "batch_size": 32, "steps": 24, "warmup_steps": 4},
     ),
     "demo": _Grid(
         data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, sample=256,
