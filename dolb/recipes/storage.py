@@ -23,7 +23,7 @@ class _Grid:
     small_workers: tuple[int, ...]
     decoders: int
     seeds: int
-    sample: int
+    sample: tuple[int, int]  # images of a measurement, cold and warm
     counted: int
     fed: tuple[str, ...]  # orders in which a trainer is fed
     training: dict[str, Any]
@@ -36,12 +36,12 @@ _GPU: dict[str, Any] = {
 }  # fmt: skip
 _GRIDS = {
     "paper": _Grid(
-        data="imagenet-like", images=50_000, small=("cifar10",), workers=(1, 2, 4, 8), small_workers=(1, 4),
-        decoders=2, seeds=5, sample=1024, counted=256, fed=("random", "sequential"),
-        training={"arch": "smallnet-4", "image_size": 64, "batch_size": 32, "steps": 24, "warmup_steps": 4},
+        data="imagenet-like", images=50_000, small=("cifar10",), workers=(1, 2, 8), small_workers=(1, 8),
+        decoders=2, seeds=3, sample=(256, 512), counted=128, fed=("random", "sequential"),
+        training={"arch": "smallnet-4", "image_size": 64, "batch_size": 32, "steps": 12, "warmup_steps": 4},
     ),
     "demo": _Grid(
-        data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, sample=256,
+        data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, sample=(256, 256),
         counted=64, fed=("random",),
         training={"arch": "smallnet-4", "image_size": 16, "batch_size": 32, "steps": 6, "warmup_steps": 2},
     ),
@@ -68,7 +68,7 @@ def data_pipeline(
     grid = _GRIDS[scale]
     kind = "cuda" if device.startswith("cuda") else "cpu"
     same = {"experiment": "data-pipeline", "device_kind": kind}
-    whole = {**same, "data": grid.data, "images": grid.images, "sample": grid.sample}
+    whole = {**same, "data": grid.data, "images": grid.images, "sample": grid.sample[0]}
     trained = {**(_GPU if kind == "cuda" else grid.training), **({"loader_workers": workers[-1]} if workers else {})}
     orders, caches, counts = ("random", "sequential"), ("cold", "warm"), workers or grid.workers
     made: list[StorageConfig] = []
@@ -77,6 +77,8 @@ def data_pipeline(
         if part in ("all", name):
             for values in product(*varied.values()):
                 cell = {**settings, **dict(zip(varied, values, strict=True)), "seed": seed}
+                if cell.get("cache") == "warm":
+                    cell["sample"] = grid.sample[1]
                 made.extend(StorageConfig(**cell, storage=form) for form in formats)
 
     for number, seed in enumerate(seeds or range(grid.seeds)):  # noqa: B007

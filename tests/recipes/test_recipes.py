@@ -174,4 +174,4 @@ def test_every_form_of_storage_is_measured_alike_and_a_seed_is_whole_before_the_
     assert len(cells) == 6
     assert len({tuple(cell) for cell in cells.values()}) == 1
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
-    assert {run.loader_workers for run in runs if run.task == "reading"} == {1, 2, 4, 8}
+    assert {run.loader_workers for run in runs if run.task == "reading"} == {1, 2, 8}
