@@ -37,7 +37,7 @@ _GPU: dict[str, Any] = {
 _GRIDS = {
     "paper": _Grid(
         data="imagenet-like", images=50_000, small=("cifar10",), workers=(1, 2, 8), small_workers=(1, 8),
-        decoders=2, seeds=3, sample=(256, 512), counted=128, fed=("random", "sequential"),
+        decoders=2, seeds=5, sample=(256, 512), counted=128, fed=("random", "sequential"),
         training={"arch": "smallnet-4", "image_size": 64, "batch_size": 32, "steps": 12, "warmup_steps": 4},
     ),
     "demo": _Grid(
