@@ -186,8 +186,7 @@ def _calls_between_marks(trace: str) -> float:
 def _read_traced(container: str, access: str, sample: str, seed: str) -> None:
     """Read images between two marks in the trace of this process, and print what it did."""
     dataset = load(container)
-    for order in ("random", "sequential"):  # what is imported late is imported now
-        deque(read(dataset, order, 1, 0, 1, int(seed)), maxlen=0)
+    deque(read(dataset, access, 1, 0, 1, int(seed)), maxlen=0)  # what is imported late is imported now
     how = cool(dataset.folder)
     before, begin = _from_disk(), time.perf_counter()
     Path(_MARK).exists()
