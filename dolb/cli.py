@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 import dolb
 from dolb import cluster, recipes, results  # the others late: a task of a sweep has no use for what draws and builds
-from dolb.profiling.config import ScalingConfig
+from dolb.profiling.config import ScalingConfig, StorageConfig
 
 
 def _for_the_user() -> tuple[type[Exception], ...]:
@@ -29,11 +29,12 @@ def _for_the_user() -> tuple[type[Exception], ...]:
     from dolb.profiling.ranks.launch import RankError
     from dolb.profiling.ranks.links import LinkError
     from dolb.profiling.ranks.nodes import NodeError
+    from dolb.profiling.storage import StorageError
     from dolb.training.device import DeviceError
 
     return (
         DataError, DeviceError, publishing.GateError, publishing.BookError, LinkError, NodeError, RankError,
-        cluster.ClusterError, results.StoreError, FileNotFoundError, TimeoutError, TypeError, ValueError,
+        cluster.ClusterError, results.StoreError, StorageError, FileNotFoundError, TimeoutError, TypeError, ValueError,
     )  # fmt: skip
 
 
@@ -209,6 +210,8 @@ def sweep(
     ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Machines that ranks are dealt to, those of a Slurm job.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
+    workers: Annotated[str | None, typer.Option(help="Numbers of processes that read images, with commas.")] = None,
+    formats: Annotated[str | None, typer.Option(help="Forms of stored images, with commas.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
     on: On = None,
@@ -236,6 +239,9 @@ def sweep(
         "ranks": _listed(ranks, int),
         "nodes": nodes,
         "repeats": repeats,
+        "workers": _listed(workers, int),
+        "formats": _listed(formats, str),
+        "device": device if recipes.takes(slug, "device") and device != "auto" else None,
     }
     if recipes.takes(slug, "tried"):
         from dolb.findings.runs import reached
@@ -255,7 +261,7 @@ def sweep(
         return
     wanted, keys = _wanted(ctx), [config.key for config in configs]
     if on is not None:
-        if isinstance(configs[0], ScalingConfig):
+        if isinstance(configs[0], ScalingConfig | StorageConfig):
             wanted["parallel"] = 1  # each measurement needs its machines for itself
         _send(ctx, on, keys, len(set(keys) - done), wanted, site)
         return
@@ -263,6 +269,10 @@ def sweep(
         from dolb.profiling.ranks.sweep import measure_all
 
         ds = measure_all(configs, store=store, time_limit=time_limit)
+    elif isinstance(configs[0], StorageConfig):
+        from dolb.profiling.storage.sweep import measure_all as measure_storage
+
+        ds = measure_storage(configs, store=store, time_limit=time_limit, folder=data_dir)
     else:
         work = {"store": store, "device": device, "data_dir": data_dir}
         ds = _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})

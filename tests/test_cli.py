@@ -95,9 +95,17 @@ def test_a_dry_run_trains_nothing(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_storage_is_measured_for_a_gpu_with_the_network_and_the_workers_of_one():
+    said = dolb("sweep", "data-pipeline", "--scale", "paper", "--part", "training", "--device", "cuda", "--dry-run")
+    assert "60 runs" in said  # six forms in two orders, five seeds
+    assert said.count("loader_workers 16  arch resnet50") == 60
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (["data-pipeline", "--formats", "tar"], "storage 'tar' is not known; accepted: files, flat"),
+        (["data-pipeline", "--part", "all-of-it"], "accepted: all, reading, small-images"),
         (["batch-sise"], "did you mean 'batch-size'"),
         (["batch-size", "--archs", "resnet19"], "did you mean 'resnet18'"),
         (["batch-size", "--batch-sizes", "many"], "not a list of int"),

@@ -1,4 +1,4 @@
-"""What one measurement of data-parallel training is: a frozen record whose key names its result."""
+"""What one measurement of data-parallel training, or of storage, is: a frozen record whose key names its result."""
 
 from __future__ import annotations
 
@@ -106,6 +106,45 @@ class ScalingConfig(Keyed):
     def batch_size(self) -> int:
         """Global batch size: examples in one update."""
         return self.ranks * self.batch_size_per_rank
+
+
+FORMATS = ("files", "flat", "lmdb", "hdf5", "webdataset", "zarr")
+TASKS = ("reading", "decoding", "counting", "training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageConfig(Keyed):
+    """One measurement of storage, complete: which images in which form, read how, by how many processes, for what.
+
+    ``task`` is ``reading`` the bytes of ``sample`` of the ``images``, ``decoding`` them too, ``counting`` what the
+    system does meanwhile, or ``training`` on them for some steps, to which ``arch``, ``image_size``, ``batch_size``,
+    ``steps`` and ``warmup_steps`` belong. ``seed`` draws the order, or where reading in order begins.
+    """
+
+    experiment: str = "adhoc"
+    task: str = "reading"
+    data: str = "imagenet-like"
+    images: int = 50_000
+    storage: str = "flat"
+    access: str = "random"
+    cache: str = "cold"
+    loader_workers: int = 1
+    sample: int = 1024
+    arch: str = "smallnet-8"
+    image_size: int = 64
+    batch_size: int = 32
+    steps: int = 24
+    warmup_steps: int = 4
+    device_kind: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        models.require(self.arch)
+        self.refuse_unknown(
+            task=TASKS, storage=FORMATS, access=("random", "sequential"), cache=("cold", "warm"), device_kind=DEVICES
+        )
+        self.refuse_below(1, "images", "loader_workers", "sample", "image_size", "batch_size", "steps", "warmup_steps")
 
 
 def weak(ranks: Sequence[int], batch_size_per_rank: int, **same: Any) -> list[ScalingConfig]:

@@ -3,7 +3,7 @@
 ``paper`` is the study's own grid (on CIFAR-10, or for communication on random images of its shape), ``demo`` the same
 question on scikit-learn's digits with small networks. Keyword arguments narrow or change a grid, by the names of the
 notebooks' parameters. Most experiments are lists of runs; ``features`` and ``noise`` are lists of maps and masks, and
-those of communication lists of measurements.
+those of communication and of storage lists of measurements.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.remedies import large_batch_remedies
+from dolb.recipes.storage import data_pipeline
 from dolb.recipes.study import data_of, rate, tuned
 from dolb.training.config import RunConfig
 
@@ -41,6 +42,7 @@ __all__ = [
     "configs",
     "critical_batch",
     "data_of",
+    "data_pipeline",
     "ddp_vs_horovod",
     "default_masks",
     "default_radius",
@@ -75,7 +77,7 @@ __all__ = [
 
 SCALES = ("published", "demo", "paper")
 
-# A recipe returns RunConfigs, FilterConfigs or ScalingConfigs; all have experiment, data and key.
+# A recipe returns RunConfigs, FilterConfigs, ScalingConfigs or StorageConfigs; all have experiment, data and key.
 RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
     "even-batches": even_batches,
@@ -96,6 +98,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "large-batch-remedies": large_batch_remedies,
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,
+    "data-pipeline": data_pipeline,
 }
 
 

@@ -159,3 +159,19 @@ def test_the_steps_of_both_libraries_are_traced():
         runs = recipes.configs("step-timeline", scale)
         assert {run.library for run in runs} == {"ddp", "horovod"}
         assert all(run.trace_steps > 0 for run in runs)
+
+
+def test_every_form_of_storage_is_measured_alike_and_a_seed_is_whole_before_the_next():
+    runs = recipes.configs("data-pipeline", "paper")
+    cells = {
+        form: [
+            (run.task, run.data, run.access, run.cache, run.loader_workers, run.seed)
+            for run in runs
+            if run.storage == form
+        ]
+        for form in {run.storage for run in runs}
+    }
+    assert len(cells) == 6
+    assert len({tuple(cell) for cell in cells.values()}) == 1
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+    assert {run.loader_workers for run in runs if run.task == "reading"} == {1, 2, 8}

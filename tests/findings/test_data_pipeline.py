@@ -1,0 +1,91 @@
+"""Numbers of the data pipeline, by measurements whose answer is known."""
+
+import pytest
+from made_storage import made_counts, made_measurement, made_reading, made_training
+
+from dolb import results
+from dolb.findings import data_pipeline as study
+
+SPEEDS = {"files": 100.0, "flat": 400.0, "lmdb": 300.0, "hdf5": 200.0, "webdataset": 150.0, "zarr": 20.0}
+
+
+def speed(form, access, cache, workers, seed):
+    """In order and warm are each twice as fast, four processes three times; every further seed has a tenth more."""
+    factor = (2 if access == "sequential" else 1) * (2 if cache == "warm" else 1) * (3 if workers == 4 else 1)
+    return SPEEDS[form] * factor * 1.1**seed
+
+
+@pytest.fixture(scope="module")
+def ds():
+    rows = [*made_reading(speed), *made_training(lambda form, access, seed: 0.5 if form == "files" else 0.2)]
+    return results.merge([*rows, *made_counts()])
+
+
+def test_cells_have_the_geometric_mean_of_seeds_and_its_interval(ds):
+    cells = study.cells(ds).set_index(["storage", "access", "cache", "loader_workers"])
+    one = cells.loc[("flat", "random", "cold", 4)]
+    assert one["value"] == pytest.approx(400 * 3 * 1.1)
+    assert one["low"] < one["value"] < one["high"]
+    assert one["n"] == 3
+    assert len(cells) == 6 * 2 * 2 * 2
+
+
+def test_the_flat_file_over_small_files_is_one_ratio_for_every_seed_over_the_numbers_of_processes(ds):
+    assert study.flat_over_files(ds).tolist() == pytest.approx([4.0] * 3)
+
+
+def test_the_best_other_form_is_named_for_every_order_and_cache(ds):
+    found = study.ratios(ds)
+    assert set(found["best"]) == {"lmdb"}
+    assert found.query("over == 'best other'")["value"].tolist() == pytest.approx([4 / 3] * 4)
+    table = study.ratios_table(ds)
+    assert table["flat file over small files"].tolist() == ["4.00× (4.00 to 4.00)"] * 4
+    assert set(table["which is"]) == {"LMDB"}
+
+
+def test_small_images_have_rows_of_their_own(ds):
+    small = made_reading(lambda form, *_: 10 * SPEEDS[form] if form == "flat" else SPEEDS[form], data="cifar10")
+    both = results.merge([ds, *small])
+    assert study.flat_over_files(both).tolist() == pytest.approx([4.0] * 3)
+    assert study.flat_over_files(both, small=True).tolist() == pytest.approx([40.0] * 3)
+    assert set(study.ratios(both)["images"]) == {"ImageNet-sized", "CIFAR-10"}
+
+
+def test_the_best_container_is_chosen_on_the_other_seeds():
+    # LMDB is best by far on the first seed, and bad on the others, which choose it for the first.
+    def share(form, access, seed):
+        return 0.5 if form == "files" else 0.3 if form != "lmdb" else 0.0 if seed == 0 else 0.9
+
+    ds = results.merge(made_training(share))
+    assert study.starves_less(ds).tolist() == pytest.approx([0.2] * 3)
+
+
+def test_a_gpu_that_was_measured_decides_how_the_trainer_starves():
+    rows = made_training(lambda form, *_: 0.5 if form == "files" else 0.4)
+    rows += made_training(lambda form, *_: 0.9 if form == "files" else 0.1, device_kind="cuda")
+    ds = results.merge(rows)
+    assert study.starves_less(ds).tolist() == pytest.approx([0.8] * 3)
+    assert list(study.starved_table(ds)) == ["form", "CPU, random", "CPU, in order", "GPU, random", "GPU, in order"]
+
+
+def test_of_one_seed_nothing_can_be_chosen_on_others():
+    assert study.starves_less(results.merge(made_training(lambda *_: 0.5, seeds=1))).empty
+    assert study.starves_less(results.merge([made_measurement(1.0)])).empty
+
+
+def test_the_table_has_the_best_number_of_processes_and_what_reading_costs(ds):
+    table = study.table(ds).set_index("images/s of the form")
+    assert table.index.tolist() == list(study.NAMES.values())
+    files = table.loc["small files"]
+    assert files["random, cold"] == "330"  # 100 times 3, times 1.1: the mean over seeds
+    assert files["random, cold, decoded"] == "300"
+    assert files["system calls per image"] == "6.5"
+    assert files["read from disk per byte of image"] == "1.50"
+
+
+def test_forms_that_were_not_measured_are_left_out():
+    rows = [*made_reading(speed, formats=("files", "lmdb")), *made_counts(("files", "lmdb"))]
+    ds = results.merge(rows)
+    assert study.table(ds)["images/s of the form"].tolist() == ["small files", "LMDB"]
+    assert study.flat_over_files(ds).empty
+    assert study.ratios(ds).empty
