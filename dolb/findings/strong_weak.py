@@ -1,0 +1,207 @@
+"""Strong against weak scaling: updates and time to a target loss, by rule and number of workers.
+
+Updates are those of the runs. A step takes as long as real ranks did, or as a simulation says of more of them: a time
+is called measured only where its step is. A run that misses its target counts with its whole length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb.findings.intervals import Estimate, geometric, student
+
+STRONG, WEAK, LINEAR, WARMUP = "strong", "weak", "weak, linear rate", "weak, linear rate, warmup"
+RULES = (STRONG, WEAK, LINEAR, WARMUP)
+CELL = ["workload", "clock", "rule", "workers"]
+CLOCKS = {"cuda": "one GPU a worker", "cpu": "one CPU core a worker"}
+MANY = 8  # workers, from which on claim C1 is judged
+TIMED_AS = {"cifar10": "synthetic"}  # random images of its shape take as long
+
+
+def runs(ds: xr.Dataset) -> pd.DataFrame:
+    """Return a row per run: workload, rule, workers, updates until the target or the end, and how it ended."""
+    names = ["data", "subset", "arch", "batch_size", "base_batch_size", "bn_workers", "lr", "lr_scaling", "seed"]
+    names += ["warmup_epochs", "target_loss", "training_examples", "diverged", "parameters"]
+    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
+    losses = ds["test_loss"].to_numpy()
+    frame["workload"] = [_workload(*one) for one in frame[["data", "subset"]].itertuples(index=False)]
+    grown = [
+        frame["batch_size"] == frame["base_batch_size"],
+        frame["lr_scaling"] == "none",
+        frame["warmup_epochs"] == 0,
+    ]
+    frame["rule"] = np.select(grown, RULES[:3], WARMUP)
+    frame["workers"] = frame["bn_workers"]
+    full, rest = frame["training_examples"] // frame["batch_size"], frame["training_examples"] % frame["batch_size"]
+    frame["epoch_updates"] = full + (rest > 1)
+    frame["epochs_done"] = np.isfinite(ds["train_loss"].to_numpy()).sum(axis=1) + frame["diverged"]
+    frame["updates"] = frame["epochs_done"] * frame["epoch_updates"]
+    frame["share"] = np.minimum(frame["batch_size"], frame["training_examples"]) / frame["workers"]
+    frame["reached"] = (losses <= frame["target_loss"].to_numpy()[:, None]).any(axis=1)
+    return frame
+
+
+def _workload(data: str, subset: str) -> str:
+    if data.startswith("nodules-"):
+        side = data.rpartition("-")[2]
+        return f"3-D generator, {side} x {side} x {side}"
+    share = float(subset.rpartition("-")[2]) if subset.startswith("share-") else 1.0
+    return f"ResNet-18, {share:.0%} of CIFAR-10"
+
+
+def step_times(steps: xr.Dataset) -> pd.DataFrame:
+    """Return the seconds of a step by what is trained, clock, ranks and share: the median of what was repeated."""
+    names = ["arch", "data", "device_kind", "ranks", "batch_size_per_rank", "source", "step_seconds"]
+    frame = steps[names].to_dataframe().reset_index(drop=True)
+    return frame.groupby(names[:6], as_index=False)["step_seconds"].median()
+
+
+def times(frame: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return runs once for every clock that has their steps, with seconds, and whether their step is measured."""
+    parts = []
+    for (arch, data, workers, share), own in frame.groupby(["arch", "data", "workers", "share"]):
+        timed = steps[
+            (steps["arch"] == arch) & (steps["data"] == TIMED_AS.get(data, data)) & (steps["ranks"] == workers)
+        ]
+        for clock, table in timed.groupby("device_kind"):
+            measured = table[(table["source"] == "measured") & (table["batch_size_per_rank"] == share)]
+            table = (measured if len(measured) else table[table["source"] == "simulated"]).sort_values(
+                "batch_size_per_rank"
+            )
+            if len(table):  # between two shares that were timed, on a line
+                seconds = float(np.interp(share, table["batch_size_per_rank"], table["step_seconds"]))
+                source = "measured" if len(measured) else "simulated"
+                parts.append(own.assign(clock=CLOCKS[str(clock)], step_seconds=seconds, source=source))
+    columns = [*frame.columns, "clock", "step_seconds", "source"]
+    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    return found.assign(seconds=found["updates"] * found["step_seconds"])
+
+
+def cells(timed: pd.DataFrame) -> pd.DataFrame:
+    """Return time and updates to the target by workload, clock, rule and workers, and how many runs reach it.
+
+    One worker is drawn under every rule. Intervals are Student's of logarithms, over seeds; of one seed there is none.
+    """
+    rows = []
+    for cell, own in timed.groupby(CELL, sort=True):
+        took = geometric(own["seconds"])
+        low, high = (took.low, took.high) if took.n > 1 else (np.nan, np.nan)
+        first = own.iloc[0]
+        row = dict(zip(CELL, cell, strict=True)) | {
+            "seconds": took.value, "low": low, "high": high,
+            "updates": geometric(own["updates"]).value, "step_seconds": first["step_seconds"],
+            "batch_size": first["batch_size"], "share": first["share"], "source": first["source"], "n": took.n,
+            "reached": int(own["reached"].sum()), "diverged": int(own["diverged"].sum()),
+        }  # fmt: skip
+        rows += [row | {"rule": rule} for rule in (RULES if row["workers"] == 1 else (row["rule"],))]
+    return pd.DataFrame(rows)
+
+
+def curves(ds: xr.Dataset, timed: pd.DataFrame, seed: int | None = None) -> pd.DataFrame:
+    """Return test loss after every epoch of one seed's runs, with updates and seconds so far."""
+    seed = int(timed["seed"].min()) if seed is None else seed
+    frame, losses = runs(ds), ds["test_loss"].to_numpy()
+    parts = []
+    for row in timed[timed["seed"] == seed].to_dict("records"):
+        same = frame[["workload", "rule", "workers", "seed"]] == [row["workload"], row["rule"], row["workers"], seed]
+        loss = losses[np.flatnonzero(same.all(axis=1))[0]][: row["epochs_done"]]
+        updates = np.arange(1, len(loss) + 1) * row["epoch_updates"]
+        about = {name: row[name] for name in [*CELL, "target_loss"]}
+        parts.append(
+            pd.DataFrame({"loss": loss, "updates": updates, "seconds": updates * row["step_seconds"], **about})
+        )
+    return pd.concat(parts, ignore_index=True).dropna(subset="loss")
+
+
+def outcomes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return for readers, by workload and rule, of how many runs with several workers each ended how."""
+    several = frame[frame["workers"] > 1]
+    rows = []
+    for (load, rule), own in several.groupby(["workload", "rule"], sort=True):
+        missed = ~own["reached"]
+        rows.append(
+            {
+                "workload": load, "rule": rule, "runs": len(own), "reach the target": int(own["reached"].sum()),
+                "miss it": int((missed & ~own["diverged"]).sum()), "diverge": int(own["diverged"].sum()),
+            }
+        )  # fmt: skip
+    order = {rule: place for place, rule in enumerate(RULES)}
+    found = pd.DataFrame(rows)
+    return found.sort_values(["workload", "rule"], key=lambda column: column.map(lambda one: order.get(one, one)),
+                             ignore_index=True) if len(found) else found  # fmt: skip
+
+
+def fastest(table: pd.DataFrame) -> pd.DataFrame:
+    """Return for readers, by workload, clock and workers, the rule that reaches the target first, and its speed-up."""
+    rows = []
+    for (load, clock), own in table.groupby(["workload", "clock"], sort=True):
+        alone = own[own["workers"] == 1]["seconds"]
+        for workers, group in own[own["workers"] > 1].groupby("workers"):
+            whole = group[group["reached"] == group["n"]]
+            by_rule = {
+                rule: f"{alone.iloc[0] / row['seconds']:.1f}" if len(alone) else ""
+                for rule, row in whole.set_index("rule").iterrows()
+            }
+            first = whole.loc[whole["seconds"].idxmin(), "rule"] if len(whole) else "none"
+            rows.append({"workload": load, "a worker is": clock, "workers": workers, "first": first}
+                        | {rule: by_rule.get(rule, "missed") for rule in RULES})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+# -- what the claims need ---------------------------------------------------------------------------------------------
+
+
+def volumes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of the 3-D generator, of the largest volumes that there are."""
+    own = frame[frame["data"].str.startswith("nodules-")]
+    sides = own["data"].str.rpartition("-")[2].astype(int)
+    return own[sides == sides.max()]
+
+
+def time_ratio(timed: pd.DataFrame, rule: str) -> Estimate | None:
+    """Return time to the target by a rule over that by strong scaling, with many workers, each seed by its mean."""
+    clocks = [clock for clock in CLOCKS.values() if (timed["clock"] == clock).any()]
+    many = timed[(timed["clock"] == (clocks or [""])[0]) & (timed["workers"] >= MANY)]
+    table = many.pivot_table(index=["seed", "workers"], columns="rule", values="seconds")
+    if not {rule, STRONG} <= set(table.columns):
+        return None
+    logs = np.log(table[rule] / table[STRONG]).dropna().groupby("seed").mean()
+    return geometric(np.exp(logs)) if len(logs) > 1 else None
+
+
+def follows(ds: xr.Dataset) -> Estimate | None:
+    """Return the loss of strong scaling over that of one worker after as many updates, each seed by its mean."""
+    frame = runs(ds)
+    own = volumes(frame)
+    own = own[own["rule"] == STRONG]
+    losses = ds["test_loss"].to_numpy()
+    logs: dict[int, list[float]] = {}
+    for seed, group in own.groupby("seed"):
+        alone, several = group[group["workers"] == 1], group[group["workers"] > 1]
+        if len(alone) == 1:
+            for position in several.index:
+                ratio = np.log(losses[position] / losses[alone.index[0]])
+                logs.setdefault(int(seed), []).append(float(np.nanmean(ratio)))
+    means = [float(np.mean(values)) for values in logs.values()]
+    return geometric(np.exp(means)) if len(means) > 1 else None
+
+
+def missed_more(frame: pd.DataFrame) -> Estimate | None:
+    """Return the share of weak runs that miss the target less that of strong ones, paired by seed."""
+    several = frame[frame["workers"] > 1]
+    missed = several.assign(missed=~several["reached"], strong=several["rule"] == STRONG)
+    table = missed.pivot_table(index="seed", columns="strong", values="missed", aggfunc="mean")
+    if len(table.columns) < 2 or len(table.dropna()) < 2:
+        return None
+    return student((table[False] - table[True]).dropna())
+
+
+def strong_limit(frame: pd.DataFrame) -> bool | None:
+    """Return whether strong runs kept batch and rate, with at most as many workers as a batch has examples."""
+    own = frame[frame["rule"] == STRONG]
+    if own["workers"].nunique() < 2:
+        return None
+    kept = (own["batch_size"].nunique(), own["lr"].nunique(), own["lr_scaling"].nunique()) == (1, 1, 1)
+    return bool(kept and (own["workers"] <= own["batch_size"]).all())
