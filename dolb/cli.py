@@ -521,7 +521,7 @@ def publish_command(
     merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
     if slug == "strong-weak-steps":  # whose simulated steps follow from the measured ones
         measured = merged.isel(run=merged["source"].to_numpy() == "measured")
-        merged = results.merge([curves.named(measured), shares.simulated(measured)])
+        merged = shares.with_simulated(measured)
     results.save(fit.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))

@@ -92,7 +92,7 @@ class VolumeNet(nn.Module):
         self.spread = nn.Sequential(nn.Linear(code, widths[-1] * 64), nn.Unflatten(1, (widths[-1], 4, 4, 4)), nn.ReLU())
         self.decoder = nn.Sequential()
         for before, after in zip(widths[:0:-1], widths[-2::-1], strict=True):
-            up = nn.Conv3d(before, 8 * after, 3, 1, 1, bias=False)
+            up = nn.Conv3d(before, 8 * after, 1, bias=False)
             self.decoder.extend([up, _Unfold(), _VolumeNorm(norm(after)), nn.ReLU()])
         self.decoder.extend([nn.Conv3d(width, 8, 3, 1, 1), _Unfold(), nn.Sigmoid()])
 
@@ -119,7 +119,7 @@ class _VolumeNorm(nn.Module):
 
     def forward(self, volumes: torch.Tensor) -> torch.Tensor:
         """Normalize every channel."""
-        return self.norm(volumes.flatten(2, 3)).view_as(volumes)
+        return self.norm(volumes.flatten(2, 3)).reshape(volumes.shape)
 
 
 ARCHITECTURES: dict[str, Architecture] = {

@@ -6,6 +6,8 @@ is called measured only where its step is. A run that misses its target counts w
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -39,7 +41,7 @@ def runs(ds: xr.Dataset) -> pd.DataFrame:
     frame["epochs_done"] = np.isfinite(ds["train_loss"].to_numpy()).sum(axis=1) + frame["diverged"]
     frame["updates"] = frame["epochs_done"] * frame["epoch_updates"]
     frame["share"] = np.minimum(frame["batch_size"], frame["training_examples"]) / frame["workers"]
-    frame["reached"] = (losses <= frame["target_loss"].to_numpy()[:, None]).any(axis=1)
+    frame["reached"] = np.nanmin(losses, axis=1, initial=np.inf) <= frame["target_loss"]
     return frame
 
 
@@ -55,24 +57,23 @@ def step_times(steps: xr.Dataset) -> pd.DataFrame:
     """Return the seconds of a step by what is trained, clock, ranks and share: the median of what was repeated."""
     names = ["arch", "data", "device_kind", "ranks", "batch_size_per_rank", "source", "step_seconds"]
     frame = steps[names].to_dataframe().reset_index(drop=True)
-    return frame.groupby(names[:6], as_index=False)["step_seconds"].median()
+    return frame.groupby(names[:6])["step_seconds"].median().reset_index()
 
 
 def times(frame: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return runs once for every clock that has their steps, with seconds, and whether their step is measured."""
     parts = []
-    for (arch, data, workers, share), own in frame.groupby(["arch", "data", "workers", "share"]):
-        timed = steps[
-            (steps["arch"] == arch) & (steps["data"] == TIMED_AS.get(data, data)) & (steps["ranks"] == workers)
-        ]
-        for clock, table in timed.groupby("device_kind"):
+    for values, own in frame.groupby(["arch", "data", "workers", "share"]):
+        arch, data, workers, share = values
+        same = (steps["arch"] == arch) & (steps["data"] == TIMED_AS.get(str(data), data)) & (steps["ranks"] == workers)
+        for clock, table in steps[same].groupby("device_kind"):
             measured = table[(table["source"] == "measured") & (table["batch_size_per_rank"] == share)]
-            table = (measured if len(measured) else table[table["source"] == "simulated"]).sort_values(
-                "batch_size_per_rank"
-            )
-            if len(table):  # between two shares that were timed, on a line
-                seconds = float(np.interp(share, table["batch_size_per_rank"], table["step_seconds"]))
-                source = "measured" if len(measured) else "simulated"
+            source = "measured" if len(measured) else "simulated"
+            known = measured if len(measured) else table[table["source"] == source]
+            if len(known):  # between two shares that were timed, on a line
+                known = known.sort_values("batch_size_per_rank")
+                at, took = (known[name].to_numpy(float) for name in ("batch_size_per_rank", "step_seconds"))
+                seconds = float(np.interp(float(own["share"].iloc[0]), at, took))
                 parts.append(own.assign(clock=CLOCKS[str(clock)], step_seconds=seconds, source=source))
     columns = [*frame.columns, "clock", "step_seconds", "source"]
     found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
@@ -140,13 +141,41 @@ def fastest(table: pd.DataFrame) -> pd.DataFrame:
         alone = own[own["workers"] == 1]["seconds"]
         for workers, group in own[own["workers"] > 1].groupby("workers"):
             whole = group[group["reached"] == group["n"]]
-            by_rule = {
-                rule: f"{alone.iloc[0] / row['seconds']:.1f}" if len(alone) else ""
-                for rule, row in whole.set_index("rule").iterrows()
-            }
-            first = whole.loc[whole["seconds"].idxmin(), "rule"] if len(whole) else "none"
+            took = whole.set_index("rule")["seconds"].to_dict()
+            by_rule = {rule: f"{alone.iloc[0] / one:.1f}" if len(alone) else "" for rule, one in took.items()}
+            first = min(took, key=lambda rule: took[rule]) if took else "none"
             rows.append({"workload": load, "a worker is": clock, "workers": workers, "first": first}
                         | {rule: by_rule.get(rule, "missed") for rule in RULES})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what the first seed's generators make, of one worker and of the most workers by every rule, by a label."""
+    own = volumes(frame)
+    own = own[(own["seed"] == own["seed"].min()) & own["workers"].isin([1, own["workers"].max()])]
+    order = own.assign(place=own["rule"].map(RULES.index)).sort_values(["workers", "place"])
+    told = [
+        f"{rule}, {count} workers" if count > 1 else "one worker"
+        for rule, count in zip(order["rule"], order["workers"], strict=True)
+    ]
+    ended = [f"after {updates:,} updates" for updates in order["updates"]]
+    return pd.DataFrame({"label": [f"{one}, {end}" for one, end in zip(told, ended, strict=True)],
+                         "picture": ds["picture"].to_numpy()[order.index]})  # fmt: skip
+
+
+def step_table(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return for readers the milliseconds of a step, by what is trained and workers, with strong and weak scaling."""
+    rows = []
+    for (arch, data, kind), own in steps.groupby(["arch", "data", "device_kind"], sort=True):
+        shares = own[own["ranks"] == 1]["batch_size_per_rank"]
+        by = own.set_index(["ranks", "batch_size_per_rank", "source"])["step_seconds"].to_dict()
+        for workers in sorted(own["ranks"].unique()):
+            row = {"network": arch, "data": data, "a worker is": CLOCKS[str(kind)], "workers": workers}
+            for name, share in (("strong", shares.max() // workers), ("weak", shares.max())):
+                for source in ("measured", "simulated"):
+                    seconds = by.get((workers, share, source))
+                    row[f"{name}, {source}"] = "" if seconds is None else f"{1000 * seconds:.3g}"
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -167,7 +196,7 @@ def time_ratio(timed: pd.DataFrame, rule: str) -> Estimate | None:
     table = many.pivot_table(index=["seed", "workers"], columns="rule", values="seconds")
     if not {rule, STRONG} <= set(table.columns):
         return None
-    logs = np.log(table[rule] / table[STRONG]).dropna().groupby("seed").mean()
+    logs = (table[rule] / table[STRONG]).dropna().map(np.log).groupby("seed").mean()
     return geometric(np.exp(logs)) if len(logs) > 1 else None
 
 
@@ -177,13 +206,13 @@ def follows(ds: xr.Dataset) -> Estimate | None:
     own = volumes(frame)
     own = own[own["rule"] == STRONG]
     losses = ds["test_loss"].to_numpy()
-    logs: dict[int, list[float]] = {}
+    logs: dict[Hashable, list[float]] = {}
     for seed, group in own.groupby("seed"):
         alone, several = group[group["workers"] == 1], group[group["workers"] > 1]
         if len(alone) == 1:
             for position in several.index:
                 ratio = np.log(losses[position] / losses[alone.index[0]])
-                logs.setdefault(int(seed), []).append(float(np.nanmean(ratio)))
+                logs.setdefault(seed, []).append(float(np.nanmean(ratio)))
     means = [float(np.mean(values)) for values in logs.values()]
     return geometric(np.exp(means)) if len(means) > 1 else None
 

@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 import xarray as xr
 
-from dolb import models
+from dolb import models, results
 from dolb.profiling.simulator import network, tensors
-from dolb.profiling.simulator.curves import Row, row, simulated_rows
+from dolb.profiling.simulator.curves import Row, named, row, simulated_rows
 from dolb.profiling.simulator.libraries import DDP
 from dolb.profiling.simulator.step import SOURCE, Scenario
 
@@ -26,17 +26,24 @@ def simulated(measured: xr.Dataset, workers: tuple[int, ...] = WORKERS) -> xr.Da
     names = ["arch", "data", "device_kind", "batch_size_per_rank", "ranks", "source", "step_seconds"]
     table = measured[names].to_dataframe().reset_index(drop=True)
     alone = table[(table["ranks"] == 1) & (table["source"] != SOURCE)]
-    seconds = alone.groupby(names[:4])["step_seconds"].median()
-    return simulated_rows([_row(*map(str, cell[:3]), int(cell[3]), count, float(time))
-                           for cell, time in seconds.items() for count in workers])  # fmt: skip
+    rows = alone.groupby(names[:4])["step_seconds"].median().reset_index().to_dict("records")
+    return simulated_rows(
+        [_row({str(name): one for name, one in row.items()}, count) for row in rows for count in workers]
+    )
 
 
-def _row(arch: str, data: str, kind: str, share: int, workers: int, seconds: float) -> Row:
+def with_simulated(measured: xr.Dataset) -> xr.Dataset:
+    """Return measured steps, and beside them what is simulated of more workers."""
+    return results.merge([named(measured), simulated(measured)])
+
+
+def _row(alone: Row, workers: int) -> Row:
+    arch, data, kind, share = (alone[name] for name in ("arch", "data", "device_kind", "batch_size_per_rank"))
     over, mbit = CLUSTERS[kind]
-    step = tensors.by_multiplications(_work(arch, data), seconds)
+    step = tensors.by_multiplications(_work(arch, data), alone["step_seconds"])
     return row(
         Scenario(step, over, DDP(), share), workers, experiment="strong-weak-steps", arch=arch, data=data,
-        device_kind=kind, link_mbit=mbit, variant=f"DDP on {kind}, {data}, {share} a worker", node_names="",
+        device_kind=kind, link_mbit=mbit, variant=f"DDP on {kind}, {data}, {share} a worker",
     )  # fmt: skip
 
 
