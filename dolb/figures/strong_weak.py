@@ -87,7 +87,7 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     ]  # fmt: skip
     here = "datum.workload == curve_load && datum.clock == curve_clock"
     picks = alt.selection_point(fields=["rule"], bind="legend")
-    x = alt.X("along_x:Q", title="seconds, or updates, as chosen below").scale(type="log", nice=False).axis(format="~g")
+    x = alt.X("along_x:Q", title="as chosen below").scale(type="log", nice=False).axis(format="~g")
     y = alt.Y("loss:Q", title="test loss").scale(type="log", nice=False, padding=8).axis(format="~g")
 
     def drawn(table: pd.DataFrame, wanted: str) -> alt.Chart:
@@ -115,6 +115,7 @@ def made_volumes(pictures: pd.DataFrame, title: str = "") -> Panel:
     rows = pictures.assign(url="data:image/png;base64," + pictures["picture"])
     y = alt.Y("label:N", title=None, sort=list(rows["label"])).axis(None)
     base = alt.Chart(rows).encode(y=y)
-    images = base.mark_image(width=300, height=100, align="left", dy=8).encode(url="url:N", x=alt.value(0))
-    names = base.mark_text(align="left", baseline="bottom", dy=-46).encode(text="label:N", x=alt.value(0))
-    return alt.layer(images, names).properties(width="container", height={"step": 136}, title=titled(title))
+    images = base.mark_image(width=330, height=110, align="left").encode(url="url:N", x=alt.value(0))
+    names = base.mark_text(align="left", baseline="bottom", dy=-60).encode(text="label:N", x=alt.value(0))
+    drawn = alt.layer(images, names).configure_view(stroke=None)
+    return drawn.properties(width="container", height={"step": 150}, title=titled(title))

@@ -130,8 +130,8 @@ def outcomes(frame: pd.DataFrame) -> pd.DataFrame:
         )  # fmt: skip
     order = {rule: place for place, rule in enumerate(RULES)}
     found = pd.DataFrame(rows)
-    return found.sort_values(["workload", "rule"], key=lambda column: column.map(lambda one: order.get(one, one)),
-                             ignore_index=True) if len(found) else found  # fmt: skip
+    found = found.sort_values(["workload", "rule"], key=lambda column: column.map(lambda one: order.get(one, one)))
+    return _without_what_is_one(found.reset_index(drop=True))
 
 
 def fastest(table: pd.DataFrame) -> pd.DataFrame:
@@ -146,7 +146,7 @@ def fastest(table: pd.DataFrame) -> pd.DataFrame:
             first = min(took, key=lambda rule: took[rule]) if took else "none"
             rows.append({"workload": load, "a worker is": clock, "workers": workers, "first": first}
                         | {rule: by_rule.get(rule, "missed") for rule in RULES})  # fmt: skip
-    return pd.DataFrame(rows)
+    return _without_what_is_one(pd.DataFrame(rows))
 
 
 def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
@@ -163,20 +163,27 @@ def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
                          "picture": ds["picture"].to_numpy()[order.index]})  # fmt: skip
 
 
-def step_table(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return for readers the milliseconds of a step, by what is trained and workers, with strong and weak scaling."""
+def step_table(steps: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return for readers the milliseconds of a step by number of workers, of the workloads that runs are of."""
+    named = {TIMED_AS.get(data, data): load for data, load in zip(frame["data"], frame["workload"], strict=True)}
     rows = []
-    for (arch, data, kind), own in steps.groupby(["arch", "data", "device_kind"], sort=True):
-        shares = own[own["ranks"] == 1]["batch_size_per_rank"]
+    for (data, kind), own in steps[steps["data"].isin(list(named))].groupby(["data", "device_kind"], sort=True):
+        whole = own["batch_size_per_rank"].max()
         by = own.set_index(["ranks", "batch_size_per_rank", "source"])["step_seconds"].to_dict()
         for workers in sorted(own["ranks"].unique()):
-            row = {"network": arch, "data": data, "a worker is": CLOCKS[str(kind)], "workers": workers}
-            for name, share in (("strong", shares.max() // workers), ("weak", shares.max())):
+            row = {"workload": named[str(data)], "a worker is": CLOCKS[str(kind)], "workers": workers}
+            for name, share in (("strong", whole // workers), ("weak", whole)):
                 for source in ("measured", "simulated"):
                     seconds = by.get((workers, share, source))
                     row[f"{name}, {source}"] = "" if seconds is None else f"{1000 * seconds:.3g}"
             rows.append(row)
-    return pd.DataFrame(rows)
+    return _without_what_is_one(pd.DataFrame(rows))
+
+
+def _without_what_is_one(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table for readers without the columns of workload and clock that say the same in every row."""
+    same = [name for name in ("workload", "a worker is") if name in table and len(set(table[name])) == 1]
+    return table.drop(columns=same)
 
 
 # -- what the claims need ---------------------------------------------------------------------------------------------

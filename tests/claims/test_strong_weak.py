@@ -12,7 +12,7 @@ def verdicts(epochs_to_target, **more):
 
 
 def test_where_weak_runs_take_as_many_updates_and_miss_the_document_is_replicated():
-    found = verdicts(lambda rule, workers: 10 if rule == "strong" else 12 * workers)
+    found = verdicts(lambda rule, workers: 6 if rule == "strong" else 7 * workers)
     assert {name: one.outcome for name, one in found.items()} == dict.fromkeys(("C1", "C2", "C3"), "replicated")
     follows, missed = found["C2"].estimates
     assert follows.low < 1 < follows.high
@@ -20,7 +20,7 @@ def test_where_weak_runs_take_as_many_updates_and_miss_the_document_is_replicate
 
 
 def test_where_weak_runs_need_far_fewer_epochs_they_are_first():
-    found = verdicts(lambda rule, workers: 18 if rule == "strong" and workers > 1 else 6, noise=0.001)
+    found = verdicts(lambda rule, workers: 11 if rule == "strong" and workers > 1 else 4, noise=0.001)
     assert found["C1"].outcome == "not replicated"
     assert all(estimate.high < 1 for estimate in found["C1"].estimates)
     assert found["C2"].outcome == "not replicated"

@@ -9,8 +9,8 @@ from dolb.findings import strong_weak as study
 
 
 def like_one_worker(rule, workers):
-    """Strong runs take 10 epochs like one worker; weak ones as many updates; with a linear rate as many epochs."""
-    return 10 if rule == "strong" else 10 * workers if rule == "weak" else 10
+    """Strong runs take 6 epochs like one worker; weak ones as many updates; with a linear rate as many epochs."""
+    return 6 if rule == "strong" else 6 * workers if rule == "weak" else 6
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def test_rules_are_told_apart_by_batch_rate_and_warmup(ds):
 
 def test_seconds_are_updates_times_the_seconds_of_a_step(table):
     alone = cell(table, study.STRONG, 1)
-    assert alone["updates"] == pytest.approx(10 * 28)  # 888 volumes are 27 batches of 32 and a rest
-    assert alone["seconds"] == pytest.approx(10 * 28 * 0.33)
+    assert alone["updates"] == pytest.approx(6 * 28)  # 888 volumes are 27 batches of 32 and a rest
+    assert alone["seconds"] == pytest.approx(6 * 28 * 0.33)
     assert cell(table, study.WEAK, 1)["seconds"] == alone["seconds"]
 
 
@@ -54,9 +54,9 @@ def test_steps_of_real_ranks_are_measured_and_those_of_more_simulated(table):
 
 
 def test_a_run_that_misses_its_target_counts_with_its_whole_length(table):
-    missed = cell(table, study.WEAK, 32)  # needs 320 epochs and has 80
+    missed = cell(table, study.WEAK, 32)  # needs 192 epochs and has 48
     assert (missed["reached"], missed["n"]) == (0, 3)
-    assert missed["updates"] == pytest.approx(80)
+    assert missed["updates"] == pytest.approx(48)
     assert cell(table, study.WEAK, 4)["reached"] == 3
 
 
@@ -84,8 +84,8 @@ def test_curves_have_a_point_for_every_epoch_that_was_trained(ds, steps):
     timed = study.times(study.runs(ds), steps)
     curves = study.curves(ds, timed)
     own = curves[(curves["rule"] == study.STRONG) & (curves["workers"] == 8)]
-    assert len(own) == 10
-    assert own["updates"].tolist() == [28 * epoch for epoch in range(1, 11)]
+    assert len(own) == 6
+    assert own["updates"].tolist() == [28 * epoch for epoch in range(1, 7)]
     assert np.isfinite(curves[["loss", "seconds"]]).all().all()
 
 
