@@ -44,7 +44,8 @@ def made_steps(
     rows = [
         {
             **config.as_dict(), "batch_size": config.batch_size, "key": config.key, "node_names": "",
-            "parameters": 1000, "step_seconds": seconds(config.batch_size_per_rank), "images_per_second": 1.0, **about,
+            "parameters": 1000, "step_seconds": seconds(config.batch_size_per_rank), "images_per_second": 1.0,
+            **about, "commit": "made",
         }
         for config in configs
         if (config.data, config.arch) == (data, arch)
