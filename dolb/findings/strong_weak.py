@@ -6,8 +6,6 @@ is called measured only where its step is. A run that misses its target counts w
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -117,21 +115,26 @@ def curves(ds: xr.Dataset, timed: pd.DataFrame, seed: int | None = None) -> pd.D
 
 
 def outcomes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return for readers, by workload and rule, of how many runs with several workers each ended how."""
-    several = frame[frame["workers"] > 1]
+    """Return for readers how many runs reach the target, by workload, rule and workers, and how many diverge."""
     rows = []
-    for (load, rule), own in several.groupby(["workload", "rule"], sort=True):
-        missed = ~own["reached"]
-        rows.append(
-            {
-                "workload": load, "rule": rule, "runs": len(own), "reach the target": int(own["reached"].sum()),
-                "miss it": int((missed & ~own["diverged"]).sum()), "diverge": int(own["diverged"].sum()),
-            }
-        )  # fmt: skip
-    order = {rule: place for place, rule in enumerate(RULES)}
-    found = pd.DataFrame(rows)
-    found = found.sort_values(["workload", "rule"], key=lambda column: column.map(lambda one: order.get(one, one)))
-    return _without_what_is_one(found.reset_index(drop=True))
+    for (load, rule), own in frame[frame["workers"] > 1].groupby(["workload", "rule"], sort=True):
+        row = {"workload": load, "rule": rule}
+        for workers, group in own.groupby("workers"):
+            row[f"{workers} workers"] = f"{int(group['reached'].sum())} of {len(group)}"
+        rows.append(row | {"diverge": f"{int(own['diverged'].sum())} of {len(own)}"})
+    found = pd.DataFrame(rows).fillna("")
+    order = found["rule"].map(RULES.index)
+    return _without_what_is_one(found.iloc[np.lexsort((order, found["workload"]))].reset_index(drop=True))
+
+
+def followed(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for readers the loss of strong scaling over that of one worker after as many updates, by workers."""
+    ratios = _over_one_worker(ds)
+    rows = [
+        {"workers": workers, "loss over that of one worker": f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"}
+        for workers, one in ((workers, geometric(own["ratio"])) for workers, own in ratios.groupby("workers"))
+    ]
+    return pd.DataFrame(rows)
 
 
 def fastest(table: pd.DataFrame) -> pd.DataFrame:
@@ -197,31 +200,39 @@ def volumes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def time_ratio(timed: pd.DataFrame, rule: str) -> Estimate | None:
-    """Return time to the target by a rule over that by strong scaling, with many workers, each seed by its mean."""
+    """Return time to the target by a rule over that by strong scaling, with many workers, each seed by its mean.
+
+    Where both miss it, neither has such a time, and the two are left out.
+    """
     clocks = [clock for clock in CLOCKS.values() if (timed["clock"] == clock).any()]
     many = timed[(timed["clock"] == (clocks or [""])[0]) & (timed["workers"] >= MANY)]
-    table = many.pivot_table(index=["seed", "workers"], columns="rule", values="seconds")
+    by = {"index": ["seed", "workers"], "columns": "rule"}
+    table, reached = (many.pivot_table(**by, values=of, aggfunc="mean") for of in ("seconds", "reached"))
     if not {rule, STRONG} <= set(table.columns):
         return None
-    logs = (table[rule] / table[STRONG]).dropna().map(np.log).groupby("seed").mean()
+    ratio = (table[rule] / table[STRONG])[(reached[rule] > 0) | (reached[STRONG] > 0)]
+    logs = ratio.dropna().map(np.log).groupby("seed").mean()
     return geometric(np.exp(logs)) if len(logs) > 1 else None
 
 
 def follows(ds: xr.Dataset) -> Estimate | None:
     """Return the loss of strong scaling over that of one worker after as many updates, each seed by its mean."""
-    frame = runs(ds)
-    own = volumes(frame)
+    ratios = _over_one_worker(ds)
+    means = ratios["ratio"].map(np.log).groupby(ratios["seed"]).mean()
+    return geometric(np.exp(means)) if len(means) > 1 else None
+
+
+def _over_one_worker(ds: xr.Dataset) -> pd.DataFrame:
+    """Return by seed and workers the test loss under strong scaling over one worker's, the mean over epochs of both."""
+    own = volumes(runs(ds))
     own = own[own["rule"] == STRONG]
-    losses = ds["test_loss"].to_numpy()
-    logs: dict[Hashable, list[float]] = {}
+    losses, rows = ds["test_loss"].to_numpy(), []
     for seed, group in own.groupby("seed"):
         alone, several = group[group["workers"] == 1], group[group["workers"] > 1]
-        if len(alone) == 1:
-            for position in several.index:
-                ratio = np.log(losses[position] / losses[alone.index[0]])
-                logs.setdefault(seed, []).append(float(np.nanmean(ratio)))
-    means = [float(np.mean(values)) for values in logs.values()]
-    return geometric(np.exp(means)) if len(means) > 1 else None
+        for position in several.index if len(alone) else ():
+            logs = np.log(losses[position] / losses[alone.index[0]])
+            rows.append((seed, several.loc[position, "workers"], float(np.exp(np.nanmean(logs)))))
+    return pd.DataFrame(rows, columns=["seed", "workers", "ratio"])
 
 
 def missed_more(frame: pd.DataFrame) -> Estimate | None:
