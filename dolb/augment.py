@@ -12,7 +12,9 @@ AUGMENTS = ("none", "crop", "crop-flip")
 
 
 def default_augment(name: str) -> tuple[str, int]:
-    """Return augmentation and padding that suit a data set: a mirrored digit is no digit."""
+    """Return augmentation and padding that suit a data set: a mirrored digit is none, and volumes stay as they are."""
+    if name.startswith(("nodules-", "luna16-")):
+        return "none", 0
     return ("crop", 1) if name == "digits" else ("crop-flip", 4)
 
 

@@ -208,6 +208,7 @@ def sweep(
     epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
     step: Annotated[str | None, typer.Option(help="How steps are run: eager, graph or fused.")] = None,
     ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
+    workers: Annotated[str | None, typer.Option(help="Numbers of workers that a run stands for, with commas.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Machines that ranks are dealt to, those of a Slurm job.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
     workers: Annotated[str | None, typer.Option(help="Numbers of processes that read images, with commas.")] = None,
@@ -237,6 +238,7 @@ def sweep(
         "methods": _listed(methods, str),
         "epochs": epochs,
         "ranks": _listed(ranks, int),
+        "workers": _listed(workers, int),
         "nodes": nodes,
         "repeats": repeats,
         "workers": _listed(workers, int),
@@ -506,7 +508,7 @@ def publish_command(
     from dolb import map_pages
     from dolb.findings.runs import reached
     from dolb.profiling.ranks.sweep import complete
-    from dolb.profiling.simulator import curves, fit
+    from dolb.profiling.simulator import curves, fit, shares
     from dolb.profiling.traces import timeline
 
     # What stands beside the measurements of an experiment; it takes seconds, so it is made when they are published.
@@ -519,12 +521,17 @@ def publish_command(
     fresh = _finished(results.RunStore(store), slug)
     if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
         raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
-    if any(str(ds["data"].item()) == "digits" for ds in fresh):
-        raise ValueError(f"{store} holds demo runs (on digits) of {slug}; only the study's own runs are published")
+    if demo := {str(ds["data"].item()) for ds in fresh}.intersection(recipes.DEMO_DATA):
+        raise ValueError(
+            f"{store} holds demo runs (on {demo.pop()}) of {slug}; only the study's own runs are published"
+        )
     before = [results.load(target)] if target.exists() else []
     if not allow_changes:
         _refuse_changes(fresh, {str(key) for ds in before for key in ds["key"].values})
     merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
+    if slug == "strong-weak-steps":  # whose simulated steps follow from the measured ones
+        measured = merged.isel(run=merged["source"].to_numpy() == "measured")
+        merged = shares.with_simulated(measured)
     results.save(fit.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))

@@ -1,4 +1,4 @@
-"""A name becomes images, labels and a fingerprint: digits, CIFAR-10, or a folder of images."""
+"""A name becomes images, labels and a fingerprint: digits, CIFAR-10, a folder of images, or small volumes of lung."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from dolb import cifar10
+from dolb import cifar10, volumes
 from dolb.images import DataError, ImageData, Splits, assemble, digests_of
 
 __all__ = ["IMAGEFOLDER", "DataError", "ImageData", "class_names", "load", "names"]
@@ -25,12 +25,13 @@ _LOADING = threading.Lock()
 
 def names() -> tuple[str, ...]:
     """Return the data set names that `load` accepts; the last is a pattern."""
-    return ("digits", "cifar10", f"{IMAGEFOLDER}NAME_OR_PATH")
+    return ("digits", "cifar10", *volumes.names(), f"{IMAGEFOLDER}NAME_OR_PATH")
 
 
 def class_names(name: str) -> tuple[str, ...]:
     """Return the classes of a data set, in the order of the labels, without the images of those known by name."""
     known = {"cifar10": cifar10.CLASSES, "digits": tuple(map(str, range(10)))}
+    known |= dict.fromkeys(volumes.names(), volumes.CLASSES)
     return known[name] if name in known else load(name).classes
 
 
@@ -53,6 +54,8 @@ def load(name: str, data_dir: str | Path | None = None, *, download: bool = True
                 data = _load_digits()
             elif name == "cifar10":
                 data = cifar10.load(folder, download, progress)
+            elif name in volumes.names():
+                data = volumes.load(name, folder)
             else:
                 data = _load_imagefolder(name, folder, progress)
             while len(_LOADED) >= _LOADED_AT_MOST:

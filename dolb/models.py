@@ -26,6 +26,7 @@ class Architecture:
     build: Callable[[int, int, Normalizer], nn.Module]
     feature_width: int
     penultimate: str = "avgpool"
+    of_volumes: bool = False  # it makes volumes again, and is trained by MSLE; others score classes, by cross-entropy
 
 
 class SmallResNet(nn.Module):
@@ -72,6 +73,55 @@ def _vgg11(num_classes: int, channels: int, _norm: Normalizer) -> nn.Module:
     return network
 
 
+class VolumeNet(nn.Module):
+    """A generator of volumes: a 3-D convolutional encoder to a code of a few numbers, and a decoder back from it.
+
+    Volumes come as images whose channels are their slices. Every stage halves, or doubles, the side, down to four.
+    """
+
+    def __init__(self, side: int, norm: Normalizer, width: int = 16, code: int = 64):
+        if side < 8 or side & (side - 1):
+            raise ValueError(f"volumes of side {side} cannot be made; accepted: powers of two from 8 on")
+        super().__init__()
+        stages = (side // 4).bit_length() - 1
+        widths = [width << stage for stage in range(stages)]
+        self.encoder = nn.Sequential()
+        for before, after in zip([1, *widths], widths, strict=False):
+            self.encoder.extend([nn.Conv3d(before, after, 3, 2, 1, bias=False), _VolumeNorm(norm(after)), nn.ReLU()])
+        self.code = nn.Sequential(nn.Flatten(), nn.Linear(widths[-1] * 64, code))
+        self.spread = nn.Sequential(nn.Linear(code, widths[-1] * 64), nn.Unflatten(1, (widths[-1], 4, 4, 4)), nn.ReLU())
+        self.decoder = nn.Sequential()
+        for before, after in zip(widths[:0:-1], widths[-2::-1], strict=True):
+            up = nn.Conv3d(before, 8 * after, 1, bias=False)
+            self.decoder.extend([up, _Unfold(), _VolumeNorm(norm(after)), nn.ReLU()])
+        self.decoder.extend([nn.Conv3d(width, 8, 3, 1, 1), _Unfold(), nn.Sigmoid()])
+
+    def forward(self, volumes: torch.Tensor) -> torch.Tensor:
+        """Return the volumes as made from their codes, between 0 and 1."""
+        return self.decoder(self.spread(self.code(self.encoder(volumes.unsqueeze(1))))).squeeze(1)
+
+
+class _Unfold(nn.Module):
+    """Twice the side for an eighth of the channels: what `nn.PixelShuffle` does with images."""
+
+    def forward(self, volumes: torch.Tensor) -> torch.Tensor:
+        """Deal eight channels to the eight halves of a voxel."""
+        parts = volumes.unflatten(1, (-1, 2, 2, 2))  # batch, channel, three halves, depth, height, width
+        return parts.permute(0, 1, 5, 2, 6, 3, 7, 4).flatten(6, 7).flatten(4, 5).flatten(2, 3)
+
+
+class _VolumeNorm(nn.Module):
+    """Batch norm over volumes, by that over images: which of its positions lie beside each other is nothing to it."""
+
+    def __init__(self, norm: nn.Module):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, volumes: torch.Tensor) -> torch.Tensor:
+        """Normalize every channel."""
+        return self.norm(volumes.flatten(2, 3)).reshape(volumes.shape)
+
+
 ARCHITECTURES: dict[str, Architecture] = {
     "smallnet-4": _small(1),
     "smallnet-8": _small(3),
@@ -83,6 +133,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "resnet152": _torchvision("resnet152", 2048),
     # Many weights for little arithmetic, and no batch norm: the network for measuring communication.
     "vgg11": Architecture(_vgg11, 4096, penultimate="classifier.4"),
+    "volumenet": Architecture(lambda _, side, norm: VolumeNet(side, norm), 64, penultimate="code", of_volumes=True),
 }
 
 
@@ -184,3 +235,15 @@ def features(network: nn.Module, name: str, images: torch.Tensor) -> torch.Tenso
 def loss(scores: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
     """Return the mean cross-entropy, in float32 whatever the scores are."""
     return F.cross_entropy(scores.float(), labels, label_smoothing=label_smoothing)
+
+
+def msle(made: torch.Tensor, volumes: torch.Tensor) -> torch.Tensor:
+    """Return the mean squared logarithmic error, as Keras has it, in float32 whatever was made."""
+    return (torch.log1p(made.float()) - torch.log1p(volumes.float())).square().mean()
+
+
+def objective(
+    name: str, made: torch.Tensor, images: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0
+) -> torch.Tensor:
+    """Return the loss that a network is trained by: of volumes against themselves, of class scores against labels."""
+    return msle(made, images) if require(name).of_volumes else loss(made, labels, label_smoothing)

@@ -11,7 +11,10 @@ PACKAGE = ROOT / "dolb"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 VAGUE_NAMES = {"utils", "helpers", "common", "manager"}
 
-LEAVES = {"dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.results", "dolb.training.schedule"}
+LEAVES = {
+    *("dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.results", "dolb.volumes"),
+    "dolb.training.schedule",
+}
 ROOMS = {"dolb.filtering", "dolb.training", "dolb.profiling"}
 READERS = {"dolb.findings", "dolb.figures", "dolb.claims"}
 
@@ -22,7 +25,8 @@ ARROWS = {
     # A data set, and the one that takes a file of its own to find and verify; the rest of dolb sees `data` alone.
     "dolb.images": set(),
     "dolb.cifar10": {"dolb.images"},
-    "dolb.data": {"dolb.cifar10", "dolb.images"},
+    "dolb.volumes": {"dolb.images"},
+    "dolb.data": {"dolb.cifar10", "dolb.images", "dolb.volumes"},
     "dolb.results": {"dolb"},
     # The fused step is the training room's own; it has a folder as it is written in another language.
     "dolb.kernels": {"dolb.augment", "dolb.models"},

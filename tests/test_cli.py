@@ -16,6 +16,7 @@ import pytest
 from made_landscapes import made_landscape
 from made_runs import made_run
 from made_scaling import made_measurement
+from made_strong_weak import made_steps
 from PIL import Image
 from typer.testing import CliRunner
 from waiting import wait_until
@@ -198,6 +199,26 @@ def test_what_is_simulated_is_renewed_without_a_new_measurement(checkout):
     assert old["key"].item() not in ds["key"].values
     assert (ds["source"] == "simulated").any()
     assert f"{(ds['source'] == 'simulated').sum().item()} of them new" in said
+
+
+def test_steps_are_published_with_those_of_more_workers_on_every_device(checkout):
+    store = results.RunStore(checkout / "store")
+    for kind in ("cpu", "cuda"):
+        made = made_steps(kind=kind).assign(device=lambda ds, kind=kind: ("run", [kind] * ds.sizes["run"]))
+        for one in results.split(made.isel(run=made["source"].to_numpy() == "measured")):
+            store.put(one)
+    dolb("publish", "strong-weak-steps", "--store", store.folder)
+    ds = results.load(checkout / "results" / "strong-weak-steps.nc")
+    assert set(ds["device"].to_numpy()) == {"cpu", "cuda", "none: simulated"}
+    simulated = ds.isel(run=ds["source"].to_numpy() == "simulated")
+    assert set(simulated["ranks"].to_numpy()) == {2, 4, 8, 16, 32}
+
+
+def test_a_run_of_the_volumes_of_the_study_is_swept_by_one_command(tmp_path):
+    few = ["--part", "small-volumes", "--workers", "1", "--seeds", "9", "--epochs", "1"]
+    assert "1 runs are in" in dolb(
+        "sweep", "strong-weak", "--scale", "paper", "--device", "cpu", "--store", tmp_path, *few
+    )
 
 
 def test_publishing_from_another_machine_counts_what_is_new_and_says_what_is_left_out(checkout):

@@ -54,3 +54,9 @@ def test_pages_on_rates_and_remedies_draw_two_batch_sizes_of_what_is_published(n
 
 def test_the_page_on_the_critical_batch_size_can_have_another_target(narrowed):
     assert "to a training loss of 1.5" in narrowed("10-critical-batch", archs=["resnet18"], target=1.5)
+
+
+def test_the_page_on_strong_and_weak_scaling_draws_the_workers_that_were_asked_for(narrowed):
+    said = narrowed("13-strong-weak", workers=[1, 8])
+    assert '"workers": 8' in said
+    assert '"workers": 32' not in said

@@ -23,6 +23,7 @@ from dolb.claims import (
     learning_rates,
     noise,
     step_timeline,
+    strong_weak,
 )
 from dolb.claims.rule import OUTCOMES, Claim, Effect, Judge, Verdict, verdict
 
@@ -40,6 +41,7 @@ JUDGES: dict[str, Judge] = {
     **ddp_vs_horovod.JUDGES,
     **step_timeline.JUDGES,
     **data_pipeline.JUDGES,
+    **strong_weak.JUDGES,
 }
 
 

@@ -30,10 +30,12 @@ from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.remedies import large_batch_remedies
 from dolb.recipes.storage import data_pipeline
+from dolb.recipes.strong_weak import strong_weak, strong_weak_steps
 from dolb.recipes.study import data_of, rate, tuned
 from dolb.training.config import RunConfig
 
 __all__ = [
+    "DEMO_DATA",
     "RECIPES",
     "SCALES",
     "WORKERS",
@@ -67,6 +69,8 @@ __all__ = [
     "require",
     "require_own",
     "step_timeline",
+    "strong_weak",
+    "strong_weak_steps",
     "takes",
     "trade_off",
     "tuned",
@@ -76,6 +80,7 @@ __all__ = [
 ]
 
 SCALES = ("published", "demo", "paper")
+DEMO_DATA = ("digits", "nodules-8")  # which no study's own grid has
 
 # A recipe returns RunConfigs, FilterConfigs, ScalingConfigs or StorageConfigs; all have experiment, data and key.
 RECIPES: dict[str, Callable[..., list[Any]]] = {
@@ -99,6 +104,8 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,
     "data-pipeline": data_pipeline,
+    "strong-weak": strong_weak,
+    "strong-weak-steps": strong_weak_steps,
 }
 
 

@@ -14,7 +14,7 @@ from dolb.filtering.config import BASELINES, FLAGGED, FilterConfig
 from dolb.recipes.batch_sizes import WORKERS
 from dolb.recipes.masks import default_masks, masks
 from dolb.recipes.study import STUDIES, tuned_run
-from dolb.training.config import RunConfig
+from dolb.training.config import SHARE, RunConfig
 
 MAIN_SETS = ("full", "network", "random")
 SETS = (*MAIN_SETS, "recursive", *(name for name in BASELINES if name not in MAIN_SETS))
@@ -199,7 +199,7 @@ def extractor_tuning(
 
 def of_the_study(subset: str) -> bool:
     """Return whether runs call a set of the study so, all data or a mask of its own, rather than a person's mask."""
-    return subset.split("-")[0] in (*SETS, FLAGGED, "none")
+    return subset.split("-")[0] in (*SETS, FLAGGED, "none", SHARE.strip("-"))
 
 
 def _own_names(own: Mapping[str, np.ndarray] | None) -> dict[str, str]:

@@ -115,7 +115,7 @@ def warmup(
 
     return [
         _run("warmup", study, epochs, seed=seed, lr_scaling="linear", base_batch_size=study.base, **cell)
-        for cell in _chosen(cells, part)
+        for cell in chosen(cells, part)
         for seed in seeds or range(count(cell))
     ]
 
@@ -171,16 +171,16 @@ def lr_scaling(
     }
     return [
         _run("lr-scaling", study, seed=seed, warmup_epochs=study.usual_warmup, **cell)
-        for cell in _chosen(cells, part)
+        for cell in chosen(cells, part)
         for seed in seeds or range(study.seeds if cell in cells["study"] else study.ladder_seeds)
     ]
 
 
-def _chosen(cells: dict[str, list[dict[str, Any]]], part: str) -> list[dict[str, Any]]:
+def chosen(cells: dict[str, list[Any]], part: str) -> list[Any]:
     """Return the cells of a part, or of all, once each."""
     if part not in (*cells, "all"):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(cells)}")
-    found: list[dict[str, Any]] = []
+    found: list[Any] = []
     for cell in (cell for name, own in cells.items() if part in (name, "all") for cell in own):
         if cell not in found:
             found.append(cell)

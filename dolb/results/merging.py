@@ -47,7 +47,16 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
 
 
 def _with_all_names(blocks: list[xr.Dataset]) -> list[xr.Dataset]:
-    """Return the runs, each with every text over ``run`` that one of them has as a coordinate, and what came later."""
+    """Return the runs, each with every text over ``run`` that one of them has, and what came later."""
+    measured = {
+        str(name)
+        for one in blocks
+        for name, values in one.data_vars.items()
+        if values.dims == ("run",) and name in SCHEMA and SCHEMA[str(name)].kind == "text"
+    }
+    blocks = [
+        one.assign({name: ("run", [""] * one.sizes["run"]) for name in measured if name not in one}) for one in blocks
+    ]
     names = {str(name) for one in blocks for name, values in one.coords.items() if values.dims == ("run",)}
     known: dict[str, Any] = {name: "" for name in names if name in SCHEMA and SCHEMA[name].kind == "text"}
     known |= {name: value for name, value in LATER.items() if name in names}

@@ -41,11 +41,11 @@ _KINDS = {"text": "UOTS", "int": "iu", "float": "f", "bool": "b"}
 
 
 def _required(names: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
-    """Return what each kind of Dataset must hold, a role written out as its names."""
+    """Return what each kind of Dataset must hold, a role written out as its names that are not optional."""
     roles: dict[str, list[str]] = {"<run>": []}
-    for name, variable in SCHEMA.items():
+    for name, variable in ((name, variable) for name, variable in SCHEMA.items() if not variable.optional):
         roles.setdefault(f"<{variable.role}>", []).append(name)
-        of_run = variable.dims in (("run",), ("run", "epoch")) and not variable.optional
+        of_run = variable.dims in (("run",), ("run", "epoch"))
         if of_run and variable.role in ("config", "measured", "provenance"):
             roles["<run>"].append(name)
     return {kind: tuple(one for name in listed for one in roles.get(name, [name])) for kind, listed in names.items()}

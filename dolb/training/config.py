@@ -16,6 +16,7 @@ PRECISIONS = ("fp32", "bf16")
 # Update rules, each with the fields that it alone reads.
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}
 DECAYED = ("all", "filters")
+SHARE = "share-"  # a subset with the share in its name, such as share-0.02: as much of each class
 GRADIENT_GROUPS = 8  # of the gradients whose noise is measured: what it is without each of them tells how sure it is
 
 
@@ -47,6 +48,7 @@ class RunConfig(Keyed):
     )
     trust: float = 0.001  # LARS: part of a tensor's length that it moves by at a rate of 1
     max_gradient_norm: float = 1.0  # LAMB: a longer gradient, over all weights, is shortened to this; 0: none is
+    target_loss: float = 0.0  # the run ends after the epoch whose test loss reaches this; 0: after all its epochs
 
     def __post_init__(self) -> None:
         """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
@@ -62,7 +64,14 @@ class RunConfig(Keyed):
         )  # fmt: skip
         self.refuse_below(1, "batch_size", "base_batch_size", "epochs", "bn_workers")
         self.refuse_below(
-            0, "warmup_epochs", "momentum", "weight_decay", "label_smoothing", "seed", "max_gradient_norm"
+            0,
+            "warmup_epochs",
+            "momentum",
+            "weight_decay",
+            "label_smoothing",
+            "seed",
+            "max_gradient_norm",
+            "target_loss",
         )
         self._refuse_options()
         for name in ("lr", "trust"):
@@ -90,8 +99,8 @@ class RunConfig(Keyed):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """The names of the sets of examples that the run needs."""
-        return (self.subset,)
+        """The names of the sets of examples that the run needs, of those that are not known by their name alone."""
+        return ("full",) if self.subset.startswith(SHARE) else (self.subset,)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from dolb.augment import DeviceImages, default_augment
 from dolb.data import ImageData
 from dolb.training import packing
-from dolb.training.config import RunConfig
+from dolb.training.config import SHARE, RunConfig
 from dolb.training.device import (
     DeviceMemoryError,
     is_out_of_memory,
@@ -268,9 +268,21 @@ def train(config: RunConfig, data: ImageData, device: str = "cpu", *, step: str 
 
 
 def subset_of(data: ImageData, name: str, subsets: Mapping[str, np.ndarray]) -> ImageData:
-    """Return the data of a run's ``subset``: all of it, or the examples a named mask keeps."""
+    """Return the data of a run's ``subset``: all of it, a share of each class, or the examples a named mask keeps."""
     if name == "full":
         return data
+    if name.startswith(SHARE):
+        return data.subset(_share_of(data.train_labels, float(name.removeprefix(SHARE))), name)
     if name not in subsets:
-        raise ValueError(f"subset {name!r} is not known; accepted: {', '.join(['full', *subsets])}")
+        raise ValueError(f"subset {name!r} is not known; accepted: {', '.join(['full', f'{SHARE}0.1', *subsets])}")
     return data.subset(subsets[name], name)
+
+
+def _share_of(labels: np.ndarray, share: float) -> np.ndarray:
+    """Return a mask that keeps evenly spaced examples of the list sorted by class: a share of each class, undrawn."""
+    if not 0 < share <= 1:
+        raise ValueError(f"a share of the examples is {share:g}; accepted: above 0, to 1")
+    places = (np.arange(round(share * len(labels))) / share).astype(int)
+    keep = np.zeros(len(labels), dtype=bool)
+    keep[np.argsort(labels, kind="stable")[places]] = True
+    return keep

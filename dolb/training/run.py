@@ -23,7 +23,7 @@ import torch
 import xarray as xr
 from tqdm.auto import tqdm
 
-from dolb import models, results
+from dolb import models, results, volumes
 from dolb.augment import DeviceImages, EpochDraw, Place, default_augment, draw_epoch
 from dolb.data import ImageData
 from dolb.training import schedule
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 EVAL_BATCH = 5000
+PICTURED = 6  # test volumes of which a run of volumes keeps a picture
 
 _PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours", "parts", "started_at")
 
@@ -65,7 +66,9 @@ class Run:
         step: str,
     ):
         self.config, self.data, self.train, self.test, self.device = config, data, train, test, device
-        self.step = step
+        self.of_volumes = models.require(config.arch).of_volumes
+        # Our kernels are those of images; torch's own step is captured for volumes.
+        self.step = ("graph" if device.type == "cuda" else "eager") if self.of_volumes and step == "fused" else step
         count = len(data.train_labels)
         if config.batch_size > count:
             raise ValueError(
@@ -113,7 +116,8 @@ class Run:
         )
         if device.type == "cpu":
             network = with_fast_gradients(network)
-        layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        images_first = device.type == "cpu" or self.of_volumes
+        layout = torch.contiguous_format if images_first else torch.channels_last
         self.network = network.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
         self.program = _program(self.step, self.network, config)
         rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
@@ -134,8 +138,13 @@ class Run:
             stop = min(start + EVAL_BATCH, total)
             scores = self.program.evaluate(self.test, start, stop).float()
             labels = self.test.labels[start:stop]
-            self.outcome[1] += models.loss(scores, labels).double() * ((stop - start) / total)
-            self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total
+            weight = (stop - start) / total
+            if self.of_volumes:
+                self.outcome[1] += models.msle(scores, self.test.centre(start, stop)).double() * weight
+                self.outcome[2] = math.nan  # nothing is classified
+            else:
+                self.outcome[1] += models.loss(scores, labels).double() * weight
+                self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total
         self.place.loss_sum.zero_()
         self.place.cursor.zero_()
 
@@ -206,7 +215,7 @@ class Run:
                 self.stream.synchronize()
 
     def _epochs(self) -> Iterator[int | None]:
-        while self.epoch < self.config.epochs and not self.diverged:
+        while self.epoch < self.config.epochs and not self.ended:
             with self._on_stream():
                 self._load_draws(self.epoch)
             marks = yield from self._train_epoch()
@@ -223,7 +232,7 @@ class Run:
                     yield None
                 self._read(*self._unread.pop(0))
                 yield len(self.measured)
-                if self.diverged:
+                if self.ended:
                     break
 
     def _train_epoch(self) -> Generator[int | None, None, list[Mark]]:
@@ -301,8 +310,14 @@ class Run:
         """Whether the training loss stopped being finite."""
         return bool(self.measured) and not math.isfinite(self.measured[-1][0])
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run has nothing more to do before its epochs are over: it diverged, or is at its target."""
+        target = self.config.target_loss
+        return self.diverged or (target > 0 and bool(self.measured) and self.measured[-1][1] <= target)
+
     def result(self) -> xr.Dataset:
-        """Return the finished run as a Dataset; epochs after a divergence are NaN."""
+        """Return the finished run as a Dataset; epochs after its end, by a divergence or at its target, are NaN."""
         config, done = self.config, len(self.measured)
         rows = np.full((config.epochs, 3), np.nan)
         rows[:done] = self.measured
@@ -326,8 +341,17 @@ class Run:
             "test_examples": len(self.data.test_labels),
             **self._provenance(),
         }
+        if self.of_volumes:
+            run["picture"] = self._picture()
         names = ("train_loss", "test_loss", "test_accuracy")
         return results.run_dataset(run, {**dict(zip(names, rows.T, strict=True)), "learning_rate": rates})
+
+    def _picture(self) -> str:
+        """Return some test volumes and what the network makes of them."""
+        shown = min(PICTURED, len(self.data.test_labels))
+        with self._on_stream():
+            again = self.program.evaluate(self.test, 0, shown).float()
+            return volumes.picture(self.test.centre(0, shown).cpu().numpy(), again.cpu().numpy())
 
     def _provenance(self) -> dict[str, Any]:
         return results.provenance(

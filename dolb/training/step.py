@@ -32,7 +32,8 @@ class EagerNetwork:
         batch = images.batch(index, place.dy[where], place.dx[where], place.flip[where], self.dtype)
         with self._arithmetic():
             scores = self.network(self._laid_out(batch))
-        loss = models.loss(scores, images.labels[index], self.config.label_smoothing)
+        labels = images.labels[index]
+        loss = models.objective(self.config.arch, scores, batch, labels, self.config.label_smoothing)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.rate.copy_(place.rates.index_select(0, place.updates).squeeze(0))

@@ -33,6 +33,7 @@ OTHER = {
     "lr_scaling": "sqrt", "base_batch_size": 128, "warmup_epochs": 1.0, "decay": "cosine", "momentum": 0.5,
     "weight_decay": 0.1, "label_smoothing": 0.1, "epochs": 11, "bn_workers": 2, "augment": "none", "precision": "bf16",
     "seed": 1, "optimizer": "nesterov", "weight_decay_on": "filters", "trust": 0.01, "max_gradient_norm": 0.0,
+    "target_loss": 0.5,
 }  # fmt: skip
 NEEDS = {"trust": {"optimizer": "lars"}, "max_gradient_norm": {"optimizer": "lamb"}}
 

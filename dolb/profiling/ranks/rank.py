@@ -244,7 +244,7 @@ def _train_alone(configs: Sequence[ScalingConfig], device: torch.device, path: P
             config, ranks=1, hosts=1, nodes=1, link_mbit=math.inf, batch_size_per_rank=config.alone_batch_size
         )
         images, _, network, optimizer = _begin(one, device)
-        step = _step(network, optimizer, shares(one, images, 0), device)
+        step = _step(one.arch, network, optimizer, shares(one, images, 0), device)
         seconds = _timed(step, ALONE_WARMUP_STEPS, one.alone_steps)
         found[alone_name(config)] = one.batch_size * one.alone_steps / sum(seconds)
     write_whole(path, json.dumps(found))
@@ -256,7 +256,11 @@ def alone_name(config: ScalingConfig) -> str:
 
 
 def _step(
-    network: nn.Module, optimizer: Any, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], device: torch.device
+    arch: str,
+    network: nn.Module,
+    optimizer: Any,
+    batches: Iterator[tuple[torch.Tensor, torch.Tensor]],
+    device: torch.device,
 ) -> Callable[[], float]:
     """Return what does one update and tells its seconds, with a library or without."""
 
@@ -264,7 +268,7 @@ def _step(
         start = time.perf_counter()
         pixels, labels = next(batches)
         optimizer.zero_grad()
-        models.loss(network(pixels), labels).backward()
+        models.objective(arch, network(pixels), pixels, labels).backward()
         optimizer.step()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
@@ -290,7 +294,7 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
     images, fingerprint, plain, optimizer = _begin(config, device)
     torch.manual_seed(config.seed)
     network, optimizer = library.distribute(config, plain, optimizer)
-    step = _step(network, optimizer, shares(config, images, me), device)
+    step = _step(config.arch, network, optimizer, shares(config, images, me), device)
     seconds = _timed(step, config.warmup_steps, config.steps, library.barrier)
     if config.trace_steps:
         _trace(config, library, step, folder, me)
