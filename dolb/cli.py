@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 import dolb
 from dolb import cluster, recipes, results  # the others late: a task of a sweep has no use for what draws and builds
-from dolb.profiling.config import ScalingConfig
+from dolb.profiling.config import LayerConfig, ScalingConfig
 
 
 def _for_the_user() -> tuple[type[Exception], ...]:
@@ -237,6 +237,10 @@ def sweep(
         "nodes": nodes,
         "repeats": repeats,
     }
+    if recipes.takes(slug, "device_kind"):
+        from dolb.training.device import resolve_device
+
+        changes["device_kind"] = resolve_device(device).type
     if recipes.takes(slug, "tried"):
         from dolb.findings.runs import reached
 
@@ -255,7 +259,7 @@ def sweep(
         return
     wanted, keys = _wanted(ctx), [config.key for config in configs]
     if on is not None:
-        if isinstance(configs[0], ScalingConfig):
+        if isinstance(configs[0], ScalingConfig | LayerConfig):
             wanted["parallel"] = 1  # each measurement needs its machines for itself
         _send(ctx, on, keys, len(set(keys) - done), wanted, site)
         return
@@ -263,6 +267,10 @@ def sweep(
         from dolb.profiling.ranks.sweep import measure_all
 
         ds = measure_all(configs, store=store, time_limit=time_limit)
+    elif isinstance(configs[0], LayerConfig):
+        from dolb.profiling import limits
+
+        ds = limits.measure_all(configs, store=store, time_limit=time_limit)
     else:
         work = {"store": store, "device": device, "data_dir": data_dir}
         ds = _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
@@ -495,6 +503,7 @@ def publish_command(
     """
     from dolb import map_pages
     from dolb.findings.runs import reached
+    from dolb.profiling import limits
     from dolb.profiling.ranks.sweep import complete
     from dolb.profiling.simulator import curves, fit
     from dolb.profiling.traces import timeline
@@ -515,7 +524,8 @@ def publish_command(
     if not allow_changes:
         _refuse_changes(fresh, {str(key) for ds in before for key in ds["key"].values})
     merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
-    results.save(fit.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
+    merged = {"ddp-vs-horovod": fit.with_judged, "limits": limits.with_simulated}.get(slug, lambda ds: ds)(merged)
+    results.save(merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
     sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()

@@ -27,6 +27,7 @@ from dolb.recipes.filtered import (
 )
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
+from dolb.recipes.limits import limits, mitigations
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.remedies import large_batch_remedies
 from dolb.recipes.study import data_of, rate, tuned
@@ -53,11 +54,13 @@ __all__ = [
     "kept_by",
     "lacking",
     "large_batch_remedies",
+    "limits",
     "loss_landscape",
     "lr_scaling",
     "masks",
     "masks_for",
     "masks_of",
+    "mitigations",
     "networks",
     "noise",
     "of_the_study",
@@ -75,7 +78,7 @@ __all__ = [
 
 SCALES = ("published", "demo", "paper")
 
-# A recipe returns RunConfigs, FilterConfigs or ScalingConfigs; all have experiment, data and key.
+# A recipe returns RunConfigs, FilterConfigs, ScalingConfigs or LayerConfigs; all have experiment, data and key.
 RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
     "even-batches": even_batches,
@@ -96,6 +99,8 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "large-batch-remedies": large_batch_remedies,
     "ddp-vs-horovod": ddp_vs_horovod,
     "step-timeline": step_timeline,
+    "limits": limits,
+    "mitigations": mitigations,
 }
 
 
