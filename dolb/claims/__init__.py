@@ -14,7 +14,7 @@ import xarray as xr
 import yaml
 
 from dolb import results
-from dolb.claims import batch_size, ddp_vs_horovod, filtered, landscape, learning_rates, noise, step_timeline
+from dolb.claims import batch_size, ddp_vs_horovod, filtered, landscape, learning_rates, limits, noise, step_timeline
 from dolb.claims.rule import OUTCOMES, Claim, Effect, Judge, Verdict, verdict
 
 __all__ = [
@@ -30,6 +30,7 @@ JUDGES: dict[str, Judge] = {
     **learning_rates.JUDGES,
     **ddp_vs_horovod.JUDGES,
     **step_timeline.JUDGES,
+    **limits.JUDGES,
 }
 
 

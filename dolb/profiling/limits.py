@@ -66,11 +66,14 @@ def measure(config: LayerConfig) -> xr.Dataset:
             values, events = _product(config, classes, shape, device)
         else:
             values, events = _network(config, classes, shape, device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cores.machine_name()
+    return to_dataset(config, values, events, name)
+
+
+def to_dataset(config: LayerConfig, values: Mapping[str, Any], events: Sequence[tuple], device: str) -> xr.Dataset:
+    """Make the row of one measurement; ``values`` are by names of the schema, events tuples in the order of theirs."""
     about = results.provenance(
-        torch_version=str(torch.__version__),
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else cores.machine_name(),
-        engine="eager",
-        data_fingerprint="none: random images",
+        torch_version=str(torch.__version__), device=device, engine="eager", data_fingerprint="none: random images"
     )
     speed = config.batch_size / values["step_seconds"]
     row = _rows([_columns(config, {**values, "images_per_second": speed, **about})])
