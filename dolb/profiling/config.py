@@ -108,9 +108,7 @@ class ScalingConfig(Keyed):
         if self.hook != "none" and self.average_every > 1:
             raise ValueError(f"hook {self.hook!r} compresses gradients, and with average_every none are sent")
         if updates % self.average_every:  # ranks must end with the same weights
-            raise ValueError(
-                f"{updates} updates, warmup counted, are no multiple of average_every {self.average_every}"
-            )
+            raise ValueError(f"average_every {self.average_every} does not divide {updates} updates, warmup counted")
 
     @property
     def launch(self) -> tuple:
