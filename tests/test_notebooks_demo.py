@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a machine that othe
 
 FILTERING = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch", "06-loss-landscape")
 OTHERS = (
-    "01-batch-size", "07-warmup", "08-lr-scaling", "09-large-batch-remedies", "10-critical-batch", "16-benchmarks",
-    "17-recommend",
+    "01-batch-size", "07-warmup", "08-lr-scaling", "09-large-batch-remedies", "10-critical-batch", "14-limits",
+    "16-benchmarks", "17-recommend",
 )  # fmt: skip
 # For a notebook, by the time of its processes on as many cores; the first of those on filtering makes maps for all.
 DEMO_SECONDS, CORES = 120, 2

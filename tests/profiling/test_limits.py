@@ -60,6 +60,15 @@ def test_what_the_store_has_is_not_measured_again(tmp_path):
     assert again["step_seconds"].to_numpy().tolist() == first["step_seconds"].to_numpy().tolist()
 
 
+def test_published_runs_go_back_to_a_store_each_with_its_own_layers(measured, tmp_path):
+    store = results.RunStore(tmp_path)
+    store.take(limits.with_simulated(measured))
+    for one in results.split(measured):
+        again = store.get(one["key"].item())
+        assert again["end_us"].to_numpy().tolist() == one["end_us"].to_numpy().tolist()
+    assert len(store.keys()) == measured.sizes["run"]  # what is simulated stays out
+
+
 def test_a_shared_batch_is_simulated_from_the_layers_of_a_share(measured):
     ds = limits.with_simulated(measured)
     shared = ds.isel(run=(ds["source"] == "simulated") & (ds["scaling"] == "strong"))
