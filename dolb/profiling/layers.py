@@ -59,7 +59,8 @@ def time_tensors(
     plain = [batch.run(warmup + (passes + 1) // 2)[warmup:]]
     with batch.marked():
         marked = batch.run(warmup + passes)[warmup:]
-    plain.append(batch.run(warmup + passes // 2)[warmup:])
+    if passes > 1:
+        plain.append(batch.run(warmup + passes // 2)[warmup:])
     return _timing(network, pd.concat(plain), marked)
 
 

@@ -35,6 +35,7 @@ LEAST_SHARED = 32  # images of a batch that is shared out in simulation: the sma
 WEAK_GPU, WEAK_BATCH, WEAK_NODES = "H200", 32, 16
 WEAK_ARCHS = ("resnet18", "resnet50", "resnet152", "vgg11")
 MOMENTUM = 0.9
+SHORT = 32  # images; with more, a pass of a CPU takes so long that its start does not count
 PRODUCT_BYTES, MOST_COPIES = 2**29, 128  # a product takes its weights from memory, never from a cache
 _EVENT = ("rank", "lane", "name", "start_us", "end_us", "bytes")
 
@@ -95,7 +96,8 @@ def _network(config: LayerConfig, classes: int, shape: tuple[int, ...], device: 
     net = tensors.build(config.arch, classes, shape[0]).train().to(device, memory_format=layout)  # type: ignore[call-overload]
     images = torch.randn(config.batch_size, *shape).to(device, memory_format=layout)
     labels = torch.randint(classes, (config.batch_size,)).to(device)
-    timing = time_tensors(net, images, labels, half=config.precision == "bf16", passes=config.passes, warmup=1)
+    warmup = 3 if device.type == "cuda" else 1 if config.batch_size <= SHORT else 0
+    timing = time_tensors(net, images, labels, half=config.precision == "bf16", passes=config.passes, warmup=warmup)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=MOMENTUM)
     update = _seconds(optimizer.step, device, repeats=config.passes + 1)
     step = timing.tensors

@@ -79,7 +79,7 @@ def limits(
 
 def _passes(size: int) -> int:
     """Return over how many passes of a CPU a median is taken: few where one takes seconds."""
-    return 4 if size <= 8 else 2 if size <= 32 else 1
+    return 2 if size <= 8 else 1
 
 
 # Ways to send less: a hook under DDP, or weights that are averaged after so many updates. PowerSGD reduces a bucket
