@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,10 +52,17 @@ def arithmetic(precision: str) -> Iterator[None]:
 
 
 def time_tensors(
-    network: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, half: bool, passes: int, warmup: int
+    network: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    half: bool,
+    passes: int,
+    warmup: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Timing:
-    """Time forward and backward passes of one batch; ``half`` multiplies in bfloat16."""
-    batch = _Passes(network, images, labels, half)
+    """Time forward and backward passes of one batch; ``half`` multiplies in bfloat16, ``clock`` is a CPU's."""
+    batch = _Passes(network, images, labels, half, clock)
     plain = [batch.run(warmup + (passes + 1) // 2)[warmup:]]
     with batch.marked():
         marked = batch.run(warmup + passes)[warmup:]
@@ -67,8 +74,10 @@ def time_tensors(
 class _Passes:
     """Forward and backward passes of one batch, one after the other, and the moments that are marked in them."""
 
-    def __init__(self, network: nn.Module, images: torch.Tensor, labels: torch.Tensor, half: bool):
-        self.network, self.images, self.labels, self.half = network, images, labels, half
+    def __init__(
+        self, network: nn.Module, images: torch.Tensor, labels: torch.Tensor, half: bool, clock: Callable[[], float]
+    ):
+        self.network, self.images, self.labels, self.half, self.clock = network, images, labels, half, clock
         self.device = images.device
         self.moments: dict[str, Any] = {}
 
@@ -113,7 +122,7 @@ class _Passes:
 
     def _now(self) -> Any:
         if self.device.type != "cuda":
-            return time.perf_counter()
+            return self.clock()
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self.device))
         return event

@@ -2,10 +2,13 @@
 
 With free communication a node that has fewer images needs only the time of its own pass and update, so one node with a
 smaller batch stands for it. What communication adds is simulated, from the measured layers of that batch.
+
+On a CPU one core computes, and its own clock is read: what others do on the machine meanwhile does not count.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
@@ -30,7 +33,7 @@ from dolb.profiling.simulator.step import SOURCE, Scenario, simulate
 from dolb.results.fill import Todo, fill
 
 GBITS = (1.0, 10.0, 56.0, 100.0)  # Ethernet of three generations, and the study's InfiniBand FDR
-LEAST_SHARED = 32  # images of a batch that is shared out in simulation: the smallest that the study has
+LEAST_SHARED = 16  # images of a batch that is shared out in simulation
 # On the H200 layers of these were timed with 32 images; so many of them train together, each on a node of its own.
 WEAK_GPU, WEAK_BATCH, WEAK_NODES = "H200", 32, 16
 WEAK_ARCHS = ("resnet18", "resnet50", "resnet152", "vgg11")
@@ -61,13 +64,13 @@ def measure(config: LayerConfig) -> xr.Dataset:
     """Measure a network or a product, and return its row with the times of its layers as events."""
     device = torch.device(config.device_kind)
     classes, shape = _shape(config.data)
-    with torch.random.fork_rng(devices=[]), arithmetic(config.precision):
+    with torch.random.fork_rng(devices=[]), arithmetic(config.precision), _one_core():
         torch.manual_seed(config.seed)
         if config.product:
             values, events = _product(config, classes, shape, device)
         else:
             values, events = _network(config, classes, shape, device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cores.machine_name()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"one core of {cores.processor()}"
     return to_dataset(config, values, events, name)
 
 
@@ -80,6 +83,16 @@ def to_dataset(config: LayerConfig, values: Mapping[str, Any], events: Sequence[
     row = _rows([_columns(config, {**values, "images_per_second": speed, **about})])
     columns = zip(_EVENT, zip(*events, strict=True), strict=True)
     return results.validate(results.describe(row.assign({name: ("event", np.array(one)) for name, one in columns})))
+
+
+@contextlib.contextmanager
+def _one_core() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _shape(name: str) -> tuple[int, tuple[int, int, int]]:
@@ -97,7 +110,8 @@ def _network(config: LayerConfig, classes: int, shape: tuple[int, ...], device: 
     images = torch.randn(config.batch_size, *shape).to(device, memory_format=layout)
     labels = torch.randint(classes, (config.batch_size,)).to(device)
     warmup = 3 if device.type == "cuda" else 1 if config.batch_size <= SHORT else 0
-    timing = time_tensors(net, images, labels, half=config.precision == "bf16", passes=config.passes, warmup=warmup)
+    how: dict[str, Any] = {"half": config.precision == "bf16", "passes": config.passes, "warmup": warmup}
+    timing = time_tensors(net, images, labels, **how, clock=time.process_time)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=MOMENTUM)
     update = _seconds(optimizer.step, device, repeats=config.passes + 1)
     step = timing.tensors
@@ -169,13 +183,13 @@ def _seconds(
     of: Callable[[list[float]], float] = statistics.median,
 ) -> float:
     """Return the seconds of one of some repetitions, after one that does not count."""
-    taken = []
+    taken, clock = [], time.perf_counter if device.type == "cuda" else time.process_time
     for _ in range(1 + repeats):
-        start = time.perf_counter()
+        start = clock()
         work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        taken.append(time.perf_counter() - start)
+        taken.append(clock() - start)
     return of(taken[1:])
 
 
