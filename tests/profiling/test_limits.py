@@ -73,7 +73,7 @@ def test_a_shared_batch_is_simulated_from_the_layers_of_a_share(measured):
     ds = limits.with_simulated(measured)
     shared = ds.isel(run=(ds["source"] == "simulated") & (ds["scaling"] == "strong"))
     assert set(shared["ranks"].to_numpy()) == {2, 4, 8, 16, 32}
-    assert (shared["batch_size"] == 32).all()
+    assert set(shared["batch_size"].to_numpy()) == {16, 32}  # of batches from 16 images on
     alone = {int(size): step for size, step in zip(measured["batch_size"], measured["step_seconds"], strict=True)}
     share = np.array([alone[int(size)] for size in shared["batch_size_per_rank"]])
     assert (shared["step_seconds"].to_numpy() >= share).all()
