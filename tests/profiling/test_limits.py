@@ -82,7 +82,7 @@ def test_a_shared_batch_is_simulated_from_the_layers_of_a_share(measured):
 def test_a_faster_link_is_never_slower(measured):
     ds = limits.with_simulated(measured)
     table = ds.isel(run=ds["source"] == "simulated").drop_dims("event").to_dataframe()
-    for _, group in table.groupby(["scaling", "arch", "ranks"]):
+    for _, group in table.groupby(["scaling", "arch", "batch_size", "ranks"]):
         assert (np.diff(group.sort_values("link_mbit")["step_seconds"]) <= 1e-12).all()
 
 
