@@ -8,8 +8,10 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures.scaling import DASHED
-from dolb.figures.style import COLOURS, REPORTED, Panel, network_colour, picked, titled
+from dolb.figures.style import ABOVE, COLOURS, REPORTED, Panel, picked, titled
 
+KINDS = {"convolutions": COLOURS[0], "fully connected": COLOURS[4], "update": COLOURS[2]}
+_NETWORKS = {"alexnet": COLOURS[4], "googlenet": COLOURS[0], "resnet50": COLOURS[2]}
 _POWERS = [2**power for power in range(9)]
 
 
@@ -37,7 +39,7 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
     picks = alt.selection_point(fields=["arch"], bind="legend")
     y = alt.Y("speedup:Q", title="speedup").scale(type="log", base=2, nice=False).axis(values=_POWERS, format="d")
     base = alt.Chart(table.drop(columns="gbit")).transform_filter("datum.device_kind === device").encode(
-        x=_power_axis("nodes:Q", "nodes that share the batch"), color=network_colour(curves["arch"]),
+        x=_power_axis("nodes:Q", "nodes that share the batch"), color=_network_colour(curves["arch"]),
         opacity=picked(picks), tooltip=_hover("nodes", "speedup", ".1f"),
     )  # fmt: skip
     free = base.transform_filter("datum.source === 'measured'")
@@ -48,13 +50,20 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
     return alt.layer(
         alt.Chart(ideal).mark_line(color=REPORTED, strokeWidth=1).encode(x="nodes:Q", y=y),
         rules.mark_rule(color=REPORTED, strokeDash=[2, 3]),
-        rules.mark_text(align="right", dx=-4, color=REPORTED).encode(y=alt.value(10), text="words:N"),
+        rules.mark_text(align="right", dx=-4, color=REPORTED).encode(y=alt.value(310), text="words:N"),
         free.mark_line(strokeWidth=2).encode(y=y).add_params(picks, link, device),
         free.mark_rule().encode(y=alt.Y("low:Q", title="speedup"), y2="high:Q"),
         free.mark_point(filled=True, size=55).encode(y=y),
         linked.mark_line(strokeWidth=2, strokeDash=DASHED).encode(y=y),
         linked.mark_point(filled=False, size=35).encode(y=y),
     ).properties(width="container", height=320, title=titled(title))  # fmt: skip
+
+
+def _network_colour(archs: pd.Series) -> alt.Color:
+    names = list(dict.fromkeys(archs))
+    free = iter(COLOURS)
+    colours = [_NETWORKS.get(name) or next(free) for name in names]
+    return alt.Color("arch:N", title="network (click)", legend=ABOVE, sort=names).scale(domain=names, range=colours)
 
 
 def _number(words: str) -> float:
@@ -71,13 +80,16 @@ def _hover(x: str, y: str, form: str) -> list[alt.Tooltip]:
 
 
 def layer_times(table: pd.DataFrame, title: str = "") -> Panel:
-    """Draw milliseconds by local batch, a line for each layer or block: device_kind, arch, layer, batch_size."""
+    """Draw milliseconds by local batch, a line for each layer: device_kind, arch, layer, kind, batch_size."""
     cases = list(dict.fromkeys(table["arch"]))[::-1]
     network, device = _chosen("of_network", "network ", cases), _chosen("on", "device ", _devices(table))
     base = alt.Chart(table).transform_filter("datum.arch === of_network && datum.device_kind === on").encode(
         x=_power_axis("batch_size:Q", "images on a node"),
-        y=alt.Y("milliseconds:Q", title="milliseconds of a step").scale(type="log").axis(format="~g"),
-        color=alt.Color("layer:N", title=None, sort=None).legend(orient="top", columns=4).scale(scheme="tableau20"),
+        y=alt.Y("milliseconds:Q", title="milliseconds of a step").scale(type="log").axis(
+            values=[10**power for power in range(-3, 6)], format=",~g"
+        ),
+        detail="layer:N",
+        color=alt.Color("kind:N", title=None, legend=ABOVE).scale(domain=list(KINDS), range=list(KINDS.values())),
         tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("batch_size:Q", title="images"),
                  alt.Tooltip("milliseconds:Q", format=",.3~r")],
     )  # fmt: skip

@@ -141,13 +141,16 @@ def curves(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def layer_times(ds: xr.Dataset) -> pd.DataFrame:
-    """Return milliseconds by layer and local batch, mean over seeds; a block of layers counts as one."""
+    """Return milliseconds by layer, its kind and local batch, mean over seeds; a block of layers counts as one."""
     table = layers(ds)
     deep = table.groupby("arch")["layer"].transform("nunique") > MOST_LAYERS
     table["layer"] = table["layer"].where(~deep, table["layer"].str.partition(".")[0])
     sums = table.groupby([*_CURVE, "batch_size", "layer"], sort=False)["seconds"].sum()
     means = sums.groupby(["device_kind", "arch", "layer", "batch_size"], sort=False).mean()
-    return (1000 * means).rename("milliseconds").reset_index()
+    drawn = (1000 * means).rename("milliseconds").reset_index()
+    connected = drawn["layer"].str.contains("classifier|fc")
+    kinds = np.select([drawn["layer"] == UPDATE, connected], [UPDATE, "fully connected"], "convolutions")
+    return drawn.assign(kind=kinds)
 
 
 # Products
