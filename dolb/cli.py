@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 import dolb
 from dolb import cluster, recipes, results  # the others late: a task of a sweep has no use for what draws and builds
-from dolb.profiling.config import ScalingConfig, StorageConfig
+from dolb.profiling.config import LayerConfig, ScalingConfig, StorageConfig
 
 
 def _for_the_user() -> tuple[type[Exception], ...]:
@@ -208,10 +208,11 @@ def sweep(
     epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
     step: Annotated[str | None, typer.Option(help="How steps are run: eager, graph or fused.")] = None,
     ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
-    workers: Annotated[str | None, typer.Option(help="Numbers of workers that a run stands for, with commas.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(help="Workers that a run stands for, or that read images; numbers with commas.")
+    ] = None,
     nodes: Annotated[int | None, typer.Option(help="Machines that ranks are dealt to, those of a Slurm job.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
-    workers: Annotated[str | None, typer.Option(help="Numbers of processes that read images, with commas.")] = None,
     formats: Annotated[str | None, typer.Option(help="Forms of stored images, with commas.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
@@ -241,10 +242,13 @@ def sweep(
         "workers": _listed(workers, int),
         "nodes": nodes,
         "repeats": repeats,
-        "workers": _listed(workers, int),
         "formats": _listed(formats, str),
         "device": device if recipes.takes(slug, "device") and device != "auto" else None,
     }
+    if recipes.takes(slug, "device_kind"):
+        from dolb.training.device import resolve_device
+
+        changes["device_kind"] = resolve_device(device).type
     if recipes.takes(slug, "tried"):
         from dolb.findings.runs import reached
 
@@ -263,7 +267,7 @@ def sweep(
         return
     wanted, keys = _wanted(ctx), [config.key for config in configs]
     if on is not None:
-        if isinstance(configs[0], ScalingConfig | StorageConfig):
+        if isinstance(configs[0], ScalingConfig | LayerConfig | StorageConfig):
             wanted["parallel"] = 1  # each measurement needs its machines for itself
         _send(ctx, on, keys, len(set(keys) - done), wanted, site)
         return
@@ -275,6 +279,10 @@ def sweep(
         from dolb.profiling.storage.sweep import measure_all as measure_storage
 
         ds = measure_storage(configs, store=store, time_limit=time_limit, folder=data_dir)
+    elif isinstance(configs[0], LayerConfig):
+        from dolb.profiling import limits
+
+        ds = limits.measure_all(configs, store=store, time_limit=time_limit)
     else:
         work = {"store": store, "device": device, "data_dir": data_dir}
         ds = _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
@@ -507,14 +515,21 @@ def publish_command(
     """
     from dolb import map_pages
     from dolb.findings.runs import reached
+    from dolb.profiling import limits
     from dolb.profiling.ranks.sweep import complete
     from dolb.profiling.simulator import curves, fit, shares
     from dolb.profiling.traces import timeline
 
-    # What stands beside the measurements of an experiment; it takes seconds, so it is made when they are published.
+    # What stands beside the measurements of an experiment, and what follows from them; it takes seconds, so it is made when
+    # they are published.
     simulated: dict[str, Callable[[], xr.Dataset]] = {
         "ddp-vs-horovod": curves.simulated,
         "step-timeline": timeline.simulated_steps,
+    }
+    follows: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
+        "ddp-vs-horovod": fit.with_judged,
+        "limits": limits.with_simulated,
+        "strong-weak-steps": shares.with_simulated,
     }
     recipes.require(slug)
     target = _checkout() / "results" / f"{slug}.nc"
@@ -529,10 +544,9 @@ def publish_command(
     if not allow_changes:
         _refuse_changes(fresh, {str(key) for ds in before for key in ds["key"].values})
     merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
-    if slug == "strong-weak-steps":  # whose simulated steps follow from the measured ones
-        measured = merged.isel(run=merged["source"].to_numpy() == "measured")
-        merged = shares.with_simulated(measured)
-    results.save(fit.with_judged(merged) if slug == "ddp-vs-horovod" else merged, target)
+    if slug in follows:
+        merged = follows[slug](merged)
+    results.save(merged, target)
     keys = set(map(str, merged["key"].values))
     new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
     sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()

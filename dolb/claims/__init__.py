@@ -21,6 +21,7 @@ from dolb.claims import (
     filtered,
     landscape,
     learning_rates,
+    limits,
     noise,
     step_timeline,
     strong_weak,
@@ -42,6 +43,7 @@ JUDGES: dict[str, Judge] = {
     **step_timeline.JUDGES,
     **data_pipeline.JUDGES,
     **strong_weak.JUDGES,
+    **limits.JUDGES,
 }
 
 

@@ -13,6 +13,9 @@ from dolb.config import Keyed
 LIBRARIES = ("ddp", "horovod")
 SCALINGS = ("weak", "strong")
 DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "bf16")  # of layer times
+POWER_SGD = "powersgd-"  # with the rank of the two factors that are sent in a matrix's place
+HOOKS = ("none", "fp16", f"{POWER_SGD}1", f"{POWER_SGD}2", f"{POWER_SGD}4")
 BASELINE = "alone_images_per_second"  # in a row: what one rank did without a library, in the same launch
 SYNTHETIC = "synthetic"  # random images in the shape of CIFAR-10's; any other name is one of `dolb.data`
 
@@ -28,7 +31,9 @@ class ScalingConfig(Keyed):
     efficiency is measured against. ``pinned`` holds each rank, with the threads of its library, to one core of its own.
     With more than one of ``hosts`` the ranks are dealt to that many network namespaces, whose links carry ``link_mbit``
     each way; one host is this machine, over its loopback interface. With more than one of ``nodes`` they are dealt to
-    as many machines of a Slurm job.
+    as many machines of a Slurm job. ``hook`` is one of torch's that send gradients smaller than they are, under DDP.
+    With ``average_every`` above 1 ranks train by themselves and average their weights after so many updates (local
+    SGD). After the last step they classify ``evaluated`` test examples together.
     """
 
     experiment: str = "adhoc"
@@ -55,6 +60,9 @@ class ScalingConfig(Keyed):
     alone_steps: int = 0
     pinned: bool = False
     nodes: int = 1
+    hook: str = "none"
+    average_every: int = 1
+    evaluated: int = 0
 
     def __post_init__(self) -> None:
         """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
@@ -68,15 +76,17 @@ class ScalingConfig(Keyed):
                 raise ValueError(f"{field.name} must be a number, got {value}")
             object.__setattr__(self, field.name, value)
         models.require(self.arch)
-        self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES)
-        self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts", "nodes")
+        self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES, hook=HOOKS)
+        self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts", "nodes", "average_every")
         self.refuse_below(
-            0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat", "alone_steps"
-        )
+            0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat", "alone_steps",
+            "evaluated",
+        )  # fmt: skip
         for name in ("bucket_mb", "cycle_time_ms", "lr", "link_mbit"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         self._refuse_hosts()
+        self._refuse_savings()
 
     def _refuse_hosts(self) -> None:
         for what, count in (("hosts", self.hosts), ("nodes", self.nodes)):
@@ -88,6 +98,17 @@ class ScalingConfig(Keyed):
             raise ValueError(f"hosts {self.hosts} need device_kind 'cpu': GPUs of one machine pass its network by")
         if self.hosts == 1 and math.isfinite(self.link_mbit):
             raise ValueError(f"link_mbit {self.link_mbit:g} needs at least 2 hosts; one has no link")
+
+    def _refuse_savings(self) -> None:
+        updates = self.warmup_steps + self.steps
+        if self.evaluated and self.data == SYNTHETIC:
+            raise ValueError(f"evaluated {self.evaluated} needs data with a test set, not {SYNTHETIC!r}")
+        if self.library != "ddp" and (self.hook != "none" or self.average_every > 1):
+            raise ValueError(f"hook {self.hook!r} and average_every {self.average_every} need library 'ddp'")
+        if self.hook != "none" and self.average_every > 1:
+            raise ValueError(f"hook {self.hook!r} compresses gradients, and with average_every none are sent")
+        if updates % self.average_every:  # ranks must end with the same weights
+            raise ValueError(f"average_every {self.average_every} does not divide {updates} updates, warmup counted")
 
     @property
     def launch(self) -> tuple:
@@ -158,3 +179,38 @@ def strong(ranks: Sequence[int], batch_size: int, **same: Any) -> list[ScalingCo
         if batch_size % n:
             raise ValueError(f"a global batch of {batch_size} cannot be shared equally by {n} ranks")
     return [ScalingConfig(scaling="strong", ranks=n, batch_size_per_rank=batch_size // n, **same) for n in ranks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerConfig(Keyed):
+    """The time of a pass and an update on one node: a whole network layer by layer, or one product of it alone.
+
+    ``product`` names a fully connected layer whose product with ``batch_size`` inputs is timed; empty times a forward
+    and a backward pass and an update of the network. Images are random, in the shape of ``data``'s. With several
+    ``ranks`` it is a simulated step on as many nodes, which share the batch and reduce over links of ``link_mbit``.
+    """
+
+    experiment: str = "adhoc"
+    data: str = SYNTHETIC
+    arch: str = "alexnet"
+    product: str = ""
+    batch_size: int = 1
+    ranks: int = 1
+    scaling: str = "strong"
+    link_mbit: float = math.inf
+    device_kind: str = "cpu"
+    precision: str = "fp32"
+    passes: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        self.refuse_unknown(scaling=SCALINGS, device_kind=DEVICES, precision=PRECISIONS)
+        self.refuse_below(1, "batch_size", "ranks", "passes")
+        if self.device_kind == "cpu" and self.precision != "fp32":
+            raise ValueError(f"precision {self.precision!r} needs device_kind 'cuda'; accepted on a CPU: fp32")
+
+    @property
+    def batch_size_per_rank(self) -> int:
+        """Images of one node."""
+        return self.batch_size // self.ranks

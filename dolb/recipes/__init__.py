@@ -27,6 +27,7 @@ from dolb.recipes.filtered import (
 )
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
+from dolb.recipes.limits import limits, mitigations
 from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.remedies import large_batch_remedies
 from dolb.recipes.storage import data_pipeline
@@ -57,11 +58,13 @@ __all__ = [
     "kept_by",
     "lacking",
     "large_batch_remedies",
+    "limits",
     "loss_landscape",
     "lr_scaling",
     "masks",
     "masks_for",
     "masks_of",
+    "mitigations",
     "networks",
     "noise",
     "of_the_study",
@@ -82,7 +85,8 @@ __all__ = [
 SCALES = ("published", "demo", "paper")
 DEMO_DATA = ("digits", "nodules-8")  # which no study's own grid has
 
-# A recipe returns RunConfigs, FilterConfigs, ScalingConfigs or StorageConfigs; all have experiment, data and key.
+# A recipe returns RunConfigs, FilterConfigs, ScalingConfigs, LayerConfigs or StorageConfigs; all have experiment,
+# data and key.
 RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
     "even-batches": even_batches,
@@ -106,6 +110,8 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "data-pipeline": data_pipeline,
     "strong-weak": strong_weak,
     "strong-weak-steps": strong_weak_steps,
+    "limits": limits,
+    "mitigations": mitigations,
 }
 
 

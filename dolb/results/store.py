@@ -11,6 +11,7 @@ from pathlib import Path
 import xarray as xr
 
 from dolb.results.files import load, save
+from dolb.results.merging import split
 from dolb.results.schema import SchemaError
 
 
@@ -56,10 +57,10 @@ class RunStore:
     def take(self, ds: xr.Dataset, keys: Collection[str] | None = None) -> int:
         """Save the runs of a Dataset that were measured, or those of some keys, and return how many were not here."""
         new = 0
-        for row, key in enumerate(map(str, ds["key"].values)):
-            measured = "source" not in ds or str(ds["source"].values[row]) == "measured"
+        for one in split(ds):
+            key, measured = str(one["key"].item()), "source" not in one or str(one["source"].item()) == "measured"
             if measured and (keys is None or key in keys) and not self.path(key).exists():
-                self.put(ds.isel(run=[row]))
+                self.put(one)
                 new += 1
         return new
 

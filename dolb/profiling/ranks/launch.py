@@ -363,6 +363,9 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
         values[BASELINE] = math.sqrt(before * after)
     if speed is not None:
         values |= {"achieved_mbit": speed.mbit, "link_latency_seconds": speed.latency_seconds}
+        values["sent_bytes"] = float(np.mean([rank["sent_bytes"] for rank in ranks])) / config.steps
+    if config.evaluated:
+        values["final_accuracy"] = sum(rank["correct"] for rank in ranks) / config.evaluated
     on_run = {name: ("run", np.array([value])) for name, value in {**values, **asked}.items()}
     by_rank = {"rank_step_seconds": (("run", "worker", "step"), seconds[None])}
     index = {"worker": np.arange(config.ranks), "step": np.arange(1, config.steps + 1)}

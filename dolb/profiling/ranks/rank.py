@@ -37,8 +37,9 @@ from torch import nn
 
 from dolb import data, models
 from dolb.augment import DeviceImages, draw_epoch
-from dolb.profiling.config import SYNTHETIC, ScalingConfig
+from dolb.profiling.config import POWER_SGD, SYNTHETIC, ScalingConfig
 from dolb.profiling.ranks import cores
+from dolb.profiling.ranks.links import INTERFACE
 from dolb.profiling.ranks.supervise import rank, write_whole
 
 MIB = 2**20
@@ -46,6 +47,7 @@ CIFAR10_SHAPE, SYNTHETIC_IMAGES, SYNTHETIC_CLASSES = (32, 32, 3), 1024, 10
 TORCH_DEFAULT_BUCKET_MB = 25.0
 _TASKS = Path("/proc/self/task")
 ALONE_WARMUP_STEPS = 1
+EVALUATED_AT_ONCE = 256
 SETTLING_BARRIERS = 5  # after traced steps: meanwhile each thread of a library ends what it records
 POLL_SECONDS = 0.02
 READY, EXIT, ALONE = "rank-{}.ready", "rank-{}.exit", "alone-{}.json"  # the second is the keeper's
@@ -64,8 +66,11 @@ class Ddp:
     ) -> tuple[nn.Module, Any]:
         """Wrap the network; given no size of its own, DDP makes its first bucket a small one.
 
-        Every rank has made the same weights, so DDP need not send them, as Horovod does not.
+        Every rank has made the same weights, so DDP need not send them, as Horovod does not. Ranks that average their
+        weights now and then reduce no gradients.
         """
+        if config.average_every > 1:
+            return network, LocalSgd(optimizer, config.average_every)
         size = None if config.bucket_mb == TORCH_DEFAULT_BUCKET_MB else config.bucket_mb
         wrapped = nn.parallel.DistributedDataParallel(
             network,
@@ -74,6 +79,8 @@ class Ddp:
             broadcast_buffers=False,
             init_sync=False,
         )
+        if config.hook != "none":
+            wrapped.register_comm_hook(*_comm_hook(config.hook))
         return wrapped, optimizer
 
     def barrier(self) -> None:
@@ -87,6 +94,40 @@ class Ddp:
     def stop(self) -> None:
         """End the process group."""
         torch.distributed.destroy_process_group()
+
+
+def _comm_hook(name: str) -> tuple[Any, Callable]:
+    """Return the state and the function of one of torch's hooks; PowerSGD's begins at the first step that it can."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if name == "fp16":
+        return None, default_hooks.fp16_compress_hook
+    rank_of_factors = int(name.removeprefix(POWER_SGD))
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank_of_factors, start_powerSGD_iter=2)
+    return state, powerSGD_hook.powerSGD_hook
+
+
+class LocalSgd:
+    """An optimizer whose ranks train by themselves and average their weights after every so many updates."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, every: int):
+        self.optimizer, self.every, self.updates = optimizer, every, 0
+        self.weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update this rank's weights, and average those of all where it is time to."""
+        self.optimizer.step()
+        self.updates += 1
+        if self.updates % self.every:
+            return
+        flat = torch.nn.utils.parameters_to_vector(self.weights)
+        torch.distributed.all_reduce(flat)
+        torch.nn.utils.vector_to_parameters(flat.div_(torch.distributed.get_world_size()), self.weights)
 
 
 class Horovod:
@@ -295,15 +336,25 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
     torch.manual_seed(config.seed)
     network, optimizer = library.distribute(config, plain, optimizer)
     step = _step(config.arch, network, optimizer, shares(config, images, me), device)
-    seconds = _timed(step, config.warmup_steps, config.steps, library.barrier)
+    begun: list[int] = []
+
+    def meet() -> None:
+        library.barrier()
+        begun.append(_sent_bytes())
+
+    seconds = _timed(step, config.warmup_steps, config.steps, meet)
+    sent = _sent_bytes() - begun[0]
     if config.trace_steps:
         _trace(config, library, step, folder, me)
     weights = [parameter.detach().cpu().numpy() for parameter in plain.parameters()]
     if os.environ.get("DOLB_KEEP_WEIGHTS"):
         np.save(folder / f"weights-{me}.npy", np.concatenate([one.ravel() for one in weights]))
+    correct = _correct(config, plain, device, me) if config.evaluated else 0
     library.barrier()
     return {
         "step_seconds": seconds,
+        "sent_bytes": sent,
+        "correct": correct,
         "weights": hashlib.sha256(b"".join(one.tobytes() for one in weights)).hexdigest(),
         "parameters": sum(one.size for one in weights),
         "data_fingerprint": fingerprint,
@@ -311,6 +362,27 @@ def train(config: ScalingConfig, library: Library, device: torch.device, folder:
         "threads": len(os.sched_getaffinity(0)),
         "node": os.environ.get("SLURMD_NODENAME", ""),
     }
+
+
+def _sent_bytes() -> int:
+    """Return what the interface of this host has sent so far; 0 where there is no link."""
+    lines = [line.split(":") for line in Path("/proc/net/dev").read_text().splitlines() if ":" in line]
+    return next((int(counts.split()[8]) for name, counts in lines if name.strip() == INTERFACE), 0)
+
+
+@torch.no_grad()
+def _correct(config: ScalingConfig, network: nn.Module, device: torch.device, me: int) -> int:
+    """Return how many of this rank's share of test examples the network classifies correctly."""
+    found = data.load(config.data, progress=False)
+    mine = slice(me, config.evaluated, config.ranks)
+    test = DeviceImages(found.test_images[mine], found.test_labels[mine], found.mean, found.std, device, pad=0)
+    network.eval()
+    right = 0
+    for index in torch.arange(len(test), device=device).split(EVALUATED_AT_ONCE):
+        still = torch.zeros_like(index)
+        scores = network(test.batch(index, still, still, still.bool()))
+        right += int((scores.argmax(1) == test.labels[index]).sum())
+    return right
 
 
 def _gpu_name(gpu: torch.device, ranks: int) -> str:

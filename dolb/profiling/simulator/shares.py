@@ -34,6 +34,7 @@ def simulated(measured: xr.Dataset, workers: tuple[int, ...] = WORKERS) -> xr.Da
 
 def with_simulated(measured: xr.Dataset) -> xr.Dataset:
     """Return measured steps, and beside them what is simulated of more workers."""
+    measured = measured.isel(run=measured["source"].to_numpy() != SOURCE)
     return results.merge([named(measured), simulated(measured)])
 
 

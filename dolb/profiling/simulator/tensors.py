@@ -80,10 +80,11 @@ class Tensors:
 def work(arch: str, image_size: int = IMAGE_SIZE, num_classes: int = NUM_CLASSES, channels: int = 3) -> pd.DataFrame:
     """Return what `count` counts of a network by name, one of `models` or of torchvision."""
     with torch.device("meta"):  # shapes alone: nothing is allocated
-        return count(_build(arch, num_classes, channels), (channels, image_size, image_size))
+        return count(build(arch, num_classes, channels), (channels, image_size, image_size))
 
 
-def _build(arch: str, num_classes: int, channels: int) -> nn.Module:
+def build(arch: str, num_classes: int, channels: int) -> nn.Module:
+    """Build a network by name, one of `models` or of torchvision, without heads that only help to train it."""
     if arch in models.names():
         return models.build(arch, num_classes, channels)
     import torchvision  # takes two seconds
@@ -93,7 +94,7 @@ def _build(arch: str, num_classes: int, channels: int) -> nn.Module:
         return resnet.ResNet(resnet.Bottleneck, [3, 4, 23, 3], num_classes, groups=32, width_per_group=4)
     if arch not in torchvision.models.list_models(torchvision.models):
         models.require(arch)  # which says what there is
-    more = {"aux_logits": False, "init_weights": False} if arch == "inception_v3" else {}
+    more = {"aux_logits": False, "init_weights": False} if arch in ("googlenet", "inception_v3") else {}
     return torchvision.models.get_model(arch, weights=None, num_classes=num_classes, **more)
 
 

@@ -1,0 +1,264 @@
+"""The numbers of what bounds training on many nodes: free communication, skinny products, and links.
+
+A batch of B images on N nodes leaves B/N to each. With free communication a step then takes what one node was measured
+to take for B/N images; over links it is simulated from the measured layers. Seeds are whole repetitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb.findings.ddp_vs_horovod import rows
+from dolb.findings.intervals import student
+
+BATCHES = {"alexnet": 256, "googlenet": 32}  # of the study's networks; of others the largest that was measured
+STUDIED = tuple(BATCHES)
+# Which of two networks scales further is asked at one batch, and over the study's network, InfiniBand FDR.
+SAME_BATCH, STUDIED_GBIT = 64, 56.0
+PAYS = 1.5  # twice the nodes pay while they are at least so many times as fast
+SHRINKS = 2.0  # a layer scales if from the whole batch to one image it becomes at least so many times as fast
+FEW = 8  # images a node, at which the loss with free communication is judged
+ONE, MANY = 1, 256  # inputs of a product whose speeds are compared
+FREE = np.inf
+UPDATE = "update"
+_CURVE = ["device_kind", "arch", "seed"]
+MOST_LAYERS = 10  # that are drawn one by one
+
+
+def narrow(ds: xr.Dataset, archs: Sequence[str] | None = None) -> xr.Dataset:
+    """Keep the rows of these networks; None is all there are."""
+    kept = np.ones(ds.sizes["run"], bool) if archs is None else np.isin(ds["arch"].to_numpy(), list(archs))
+    if not kept.any():
+        there = ", ".join(sorted(set(ds["arch"].to_numpy().tolist())))
+        raise ValueError(f"no published run has arch {list(archs or ())}; published: {there}")
+    renumbered = xr.DataArray(np.cumsum(kept) - 1, dims="run")
+    number = ds["run_number"].to_numpy()
+    one = ds.isel(run=np.flatnonzero(kept), event=np.flatnonzero(kept[number]))
+    return one.assign(run_number=("event", renumbered.to_numpy()[one["run_number"].to_numpy()]))
+
+
+# Free communication
+
+
+def _networks(ds: xr.Dataset) -> pd.DataFrame:
+    measured = rows(ds, "measured")
+    return measured[measured["product"] == ""]
+
+
+def layers(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the seconds of every layer, its forward and backward pass together, and of the update, by batch size."""
+    events = pd.DataFrame({name: ds[name].to_numpy() for name in ("run_number", "lane", "name", "start_us", "end_us")})
+    runs = pd.DataFrame({name: ds[name].to_numpy() for name in (*_CURVE, "batch_size", "product")})
+    table = events.join(runs, on="run_number")
+    table = table[table["product"] == ""].assign(seconds=(table["end_us"] - table["start_us"]) / 1e6)
+    table["layer"] = np.where(table["lane"] == UPDATE, UPDATE, table["name"].str.rpartition(".")[0])
+    return table.groupby([*_CURVE, "batch_size", "layer"], sort=False)["seconds"].sum().reset_index()
+
+
+def _whole(arch: str, sizes: pd.Series) -> int:
+    """Return the batch that a network's nodes share: the study's, or the largest that was measured."""
+    own = BATCHES.get(arch, 0)
+    return own if own in set(sizes) else int(sizes.max())
+
+
+def free(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the speedup by number of nodes with free communication, and Amdahl's bound on it, of every seed.
+
+    ``serial`` is the share of the whole batch's time that layers take which do not scale (`SHRINKS`).
+    """
+    by_layer, made = layers(ds), []
+    for values, group in _networks(ds).groupby(_CURVE, sort=False):
+        named = dict(zip(_CURVE, values, strict=True))
+        seconds = group.set_index("batch_size")["step_seconds"].sort_index()
+        batch = _whole(named["arch"], group["batch_size"])
+        mine = by_layer[(by_layer[_CURVE] == list(values)).all(axis=1)]
+        times = mine.pivot_table(index="layer", columns="batch_size", values="seconds")
+        stuck = times[batch] < SHRINKS * times[seconds.index[0]]
+        serial = float(times.loc[stuck, batch].sum() / times[batch].sum())
+        for size in seconds.index[seconds.index <= batch]:
+            nodes, speedup = batch / size, seconds[batch] / seconds[size]
+            bound = 1 / (serial + (1 - serial) / nodes)
+            about = {"batch_size": batch, "images": int(size), "nodes": nodes, "stuck": int(stuck.sum())}
+            made.append(
+                {**named, **about, "layers": len(times), "serial": serial, "speedup": speedup,
+                 "efficiency": speedup / nodes, "bound": bound}
+            )  # fmt: skip
+    return pd.DataFrame(made)
+
+
+def at_few(ds: xr.Dataset) -> pd.Series:
+    """Return the share of the ideal speedup that is lost with free communication at `FEW` images a node, by curve."""
+    found = free(ds)
+    return 1 - found[found["images"] == FEW].set_index(_CURVE)["efficiency"]
+
+
+def over_bound(ds: xr.Dataset) -> pd.Series:
+    """Return the speedup that is reached at an image a node over Amdahl's bound, by curve."""
+    found = free(ds)
+    last = found[found["images"] == 1].set_index(_CURVE)
+    return last["speedup"] / last["bound"]
+
+
+def free_table(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for readers the speedup at `FEW` images a node, and what of the ideal one is lost."""
+    found = free(ds).query("images == @FEW").groupby(["device_kind", "arch"], sort=False)
+    loss = found["efficiency"].agg(lambda one: student(1 - one))
+    return pd.DataFrame(
+        {
+            "global batch": found["batch_size"].first(),
+            "nodes": found["nodes"].first().astype(int),
+            "speedup": found["speedup"].mean().map("{:.1f}".format),
+            "lost": [f"{one.value:.0%} ({one.low:.0%} to {one.high:.0%})" for one in loss],
+        }
+    ).rename_axis(["device", "network"])
+
+
+def amdahl_table(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for readers, at an image a node, the layers that do not scale, the bound by them, and what is reached."""
+    found = free(ds).query("images == 1").groupby(["device_kind", "arch"], sort=False)
+    return pd.DataFrame(
+        {
+            "nodes": found["nodes"].first().astype(int),
+            "do not scale": found["stuck"].mean().map("{:.0f}".format) + " of " + found["layers"].first().astype(str),
+            "their share of a step": found["serial"].mean().map("{:.1%}".format),
+            "bound": found["bound"].mean().map("{:.1f}".format),
+            "reached": found["speedup"].mean().map("{:.1f}".format),
+        }
+    ).rename_axis(["device", "network"])
+
+
+def curves(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what is drawn: mean speedup by nodes, network and link, ``gbit`` infinite where communication is free."""
+    linked = _shared(ds).query("batch_size == whole")
+    table = pd.concat([free(ds).assign(gbit=FREE), linked])
+    drawn = table.groupby(["device_kind", "arch", "gbit", "nodes"], sort=False)["speedup"].agg(["mean", "min", "max"])
+    drawn = drawn.rename(columns={"mean": "speedup", "min": "low", "max": "high"}).reset_index()
+    return drawn.assign(source=np.where(np.isinf(drawn["gbit"]), "measured", "simulated"))
+
+
+def layer_times(ds: xr.Dataset) -> pd.DataFrame:
+    """Return milliseconds by layer, its kind and local batch, mean over seeds; a block of layers counts as one."""
+    table = layers(ds)
+    deep = table.groupby("arch")["layer"].transform("nunique") > MOST_LAYERS
+    table["layer"] = table["layer"].where(~deep, table["layer"].str.partition(".")[0])
+    sums = table.groupby([*_CURVE, "batch_size", "layer"], sort=False)["seconds"].sum()
+    means = sums.groupby(["device_kind", "arch", "layer", "batch_size"], sort=False).mean()
+    drawn = (1000 * means).rename("milliseconds").reset_index()
+    connected = drawn["layer"].str.contains("classifier|fc")
+    kinds = np.select([drawn["layer"] == UPDATE, connected], [UPDATE, "fully connected"], "convolutions")
+    return drawn.assign(kind=kinds)
+
+
+# Products
+
+
+def products(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the speed of single products by inputs, mean over seeds, and of the roof: what the machine could do."""
+    table = rows(ds, "measured").query("product != ''")
+    roof = np.minimum(table["peak_flops"], table["peak_bandwidth"] * table["step_flops"] / table["step_bytes"])
+    speed = table["step_flops"] / table["step_seconds"]
+    table = table.assign(gflops=speed / 1e9, roof=roof / 1e9, of_roof=speed / roof)
+    keys = ["device_kind", "arch", "product", "parameters", "batch_size"]
+    found = table.groupby(keys, sort=False)[["gflops", "roof", "of_roof", "step_seconds"]].mean().reset_index()
+    millions = (found["parameters"] / 1e6).map("{:.1f}".format)
+    return found.assign(layer=found["arch"] + " " + found["product"] + ", " + millions + "M weights")
+
+
+def skinny(ds: xr.Dataset) -> pd.DataFrame:
+    """Return of every product and seed one less its speed per sample with `ONE` input over that with `MANY`."""
+    table = rows(ds, "measured").query("product != ''")
+    wide = table.pivot_table(index=[*_CURVE, "product"], columns="batch_size", values="images_per_second")
+    wide = wide.reindex(columns=sorted({*wide.columns, ONE, MANY}))
+    return (1 - wide[ONE] / wide[MANY]).dropna().rename("lost").reset_index()
+
+
+def products_table(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for readers the speed per sample by inputs, over that with the most, and the part of the roof."""
+    found = products(ds).assign(speed=lambda table: table["batch_size"] / table["step_seconds"])
+    wide = found.pivot_table(index=["device_kind", "layer"], columns="batch_size", values="speed", sort=False)
+    shown = [size for size in (1, 8, 32, 128) if size in wide and size != wide.columns.max()]
+    table = wide[shown].div(wide[wide.columns.max()], axis=0).map("{:.0%}".format)
+    table.columns = [f"{size} input{'s' if size > 1 else ''}" for size in shown]
+    ends = found.groupby(["device_kind", "layer"], sort=False)["of_roof"]
+    for name, part in (("of the roof, fewest", ends.first()), ("of the roof, most", ends.last())):
+        table[name] = part.map("{:.0%}".format)
+    return table.rename_axis(["device", "layer"])
+
+
+# Links
+
+
+def _shared(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the simulated steps of shared batches, with their speedup over the measured step of one node."""
+    table = rows(ds, "simulated").query("scaling == 'strong'")
+    networks = _networks(ds)
+    alone = networks.set_index([*_CURVE, "batch_size"])["step_seconds"].rename("alone")
+    whole = {arch: _whole(str(arch), group["batch_size"]) for arch, group in networks.groupby("arch")}
+    table = table.join(alone, on=[*_CURVE, "batch_size"])
+    return table.assign(
+        nodes=table["ranks"].astype(float), gbit=table["link_mbit"] / 1000, whole=table["arch"].map(whole),
+        speedup=table["alone"] / table["step_seconds"],
+    )  # fmt: skip
+
+
+def stops(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the nodes up to which twice as many pay, by network, batch, link and seed; at most an image a node.
+
+    Between two numbers of nodes it is interpolated where twice as many are exactly `PAYS` times as fast.
+    """
+    networks, made = _networks(ds), []
+    for (*values, batch, gbit), group in _shared(ds).groupby([*_CURVE, "batch_size", "gbit"], sort=False):
+        named = dict(zip(_CURVE, values, strict=True))
+        mine = networks[(networks[_CURVE] == values).all(axis=1)].set_index("batch_size")["step_seconds"]
+        linked = {1.0: mine[batch], **group.set_index("nodes")["step_seconds"].to_dict()}
+        unlinked = {batch / size: seconds for size, seconds in mine.items() if size <= batch}
+        made.append({**named, "batch_size": batch, "gbit": gbit, "nodes": _last_that_pays(linked)})
+        made.append({**named, "batch_size": batch, "gbit": FREE, "nodes": _last_that_pays(unlinked)})
+    return pd.DataFrame(made).drop_duplicates()
+
+
+def _last_that_pays(seconds: dict[float, float]) -> float:
+    nodes = np.array(sorted(seconds))
+    times = np.array([seconds[count] for count in nodes])
+    gains = times[:-1] / times[1:]
+    if (gains >= PAYS).all():
+        return float(nodes[-1])
+    first = int(np.argmax(gains < PAYS))
+    if first == 0:
+        return 1.0
+    before, after = gains[first - 1], gains[first]
+    return float(nodes[first] * 2 ** ((before - PAYS) / (before - after)))
+
+
+def further(ds: xr.Dataset) -> pd.Series:
+    """Return by device and seed the nodes at which the study's smaller network stops gaining over the larger's."""
+    found = stops(ds).query("gbit == @STUDIED_GBIT and batch_size == @SAME_BATCH")
+    wide = found.pivot_table(index=["device_kind", "seed"], columns="arch", values="nodes").reindex(columns=STUDIED)
+    return (wide["googlenet"] / wide["alexnet"]).dropna()
+
+
+def stops_table(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for readers the nodes up to which twice as many pay: a row for each network and batch, links across."""
+    size = (_networks(ds).groupby("arch")["parameters"].first() * 4 / 1e6).map("{:.0f}".format)
+    found = stops(ds)
+    last = found["batch_size"] == found["arch"].map(lambda arch: BATCHES.get(arch, -1))
+    largest = found["batch_size"] == found.groupby("arch")["batch_size"].transform("max")
+    shown = found[(found["batch_size"] == SAME_BATCH) | last | (largest & ~found["arch"].isin(STUDIED))]
+    means = shown.pivot_table(index=["device_kind", "arch", "batch_size"], columns="gbit", values="nodes")
+    means.columns = [f"{gbit:g} Gbit/s" if np.isfinite(gbit) else "free" for gbit in means.columns]
+    table = means.map("{:.0f}".format)
+    table.insert(0, "MB", size.reindex(table.index.get_level_values("arch")).to_numpy())
+    return table.rename_axis(["device", "network", "global batch"])
+
+
+def weak_table(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for readers the simulated efficiency of GPUs that keep their batch, by network and link."""
+    table = rows(ds, "simulated").query("scaling == 'weak'")
+    table = table.assign(MB=(table["parameters"] * 4 / 1e6).map("{:.0f}".format), gbit=table["link_mbit"] / 1000)
+    wide = table.pivot_table(index=["arch", "MB"], columns="gbit", values="efficiency", sort=False)
+    wide.columns = [f"{gbit:g} Gbit/s" for gbit in wide.columns]
+    return wide.map("{:.0%}".format).rename_axis(["network", "MB"])

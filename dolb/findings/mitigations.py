@@ -1,0 +1,60 @@
+"""The numbers of sending less: bytes and time of a step, and accuracy after as many updates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dolb.findings.ddp_vs_horovod import rows
+from dolb.findings.intervals import student
+
+PLAIN = "gradients as they are"
+HOOKS = {"none": PLAIN, "fp16": "gradients in fp16"}
+
+
+def _way(hook: str, every: int) -> str:
+    if every > 1:
+        return f"weights, every {every} updates"
+    return HOOKS.get(hook) or f"PowerSGD, rank {hook.rpartition('-')[2]}"
+
+
+def savings(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for each way what a host sends in a step and what a step takes, by link, and the accuracy.
+
+    A row is one number: way, what, link_mbit, value, low, high, n. ``change`` is the accuracy less that of `PLAIN` with
+    the same seed, in points.
+    """
+    table = rows(ds, "measured")
+    ways = [_way(hook, every) for hook, every in zip(table["hook"], table["average_every"], strict=True)]
+    table = table.assign(way=ways, seconds=table["batch_size"] / table["images_per_second"])
+    timed, judged = table[table["evaluated"] == 0], table[table["evaluated"] > 0]
+    found = [
+        (way, what, rate, student(group[column] * by))
+        for (way, rate), group in timed.groupby(["way", "link_mbit"], sort=False)
+        for what, column, by in (("seconds", "seconds", 1.0), ("megabytes", "sent_bytes", 1e-6))
+    ]
+    wide = judged.pivot_table(index="seed", columns="way", values="final_accuracy", sort=False)
+    found += [(way, "accuracy", np.inf, student(wide[way])) for way in wide]
+    found += [(way, "change", np.inf, student(100 * (wide[way] - wide[PLAIN]))) for way in wide if way != PLAIN]
+    return pd.DataFrame([{"way": way, "what": what, "link_mbit": rate, **vars(one)} for way, what, rate, one in found])
+
+
+def table(ds: xr.Dataset) -> pd.DataFrame:
+    """Return for readers a row for each way: megabytes and seconds of a step, and accuracy beside plain training's."""
+    found = savings(ds)
+    by_what = found.set_index(["what", "way"])
+    made = pd.DataFrame(index=pd.Index(found["way"].unique(), name="what is sent"))
+    made["MB a step"] = by_what.loc["megabytes", "value"].groupby(level=0).mean().map("{:.2g}".format)
+    seconds = found[found["what"] == "seconds"].pivot_table(index="way", columns="link_mbit", values="value")
+    for rate in seconds:
+        made[f"s a step at {rate:g} Mbit/s"] = seconds[rate].map("{:.2f}".format)
+    made["accuracy"] = by_what.loc["accuracy", "value"].map("{:.1%}".format)
+    change = by_what.loc["change"].apply(_with_interval, axis=1)
+    made["points gained"] = change.reindex(made.index).fillna("")
+    return made
+
+
+def _with_interval(row: pd.Series) -> str:
+    value, low, high = (f"{row[name]:+.1f}".replace("-", "\N{MINUS SIGN}") for name in ("value", "low", "high"))
+    return f"{value} ({low} to {high})" if row["n"] > 1 else value

@@ -1,0 +1,125 @@
+"""Layers and products measured for real on small networks, and the links that are simulated from them."""
+
+import numpy as np
+import pytest
+import torch
+
+from dolb import recipes, results
+from dolb.profiling import limits
+from dolb.profiling.config import LayerConfig
+from dolb.profiling.simulator import tensors
+
+TINY = {"experiment": "limits", "data": "digits", "arch": "smallnet-4", "passes": 1}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    configs = [LayerConfig(**TINY, batch_size=size) for size in (1, 2, 4, 8, 16, 32)]
+    return limits.measure_all([*configs, LayerConfig(**TINY, product="fc", batch_size=8)], progress=False)
+
+
+def seconds_of(ds, number):
+    mine = ds.isel(event=ds["run_number"].to_numpy() == number)
+    return float((mine["end_us"] - mine["start_us"]).sum()) / 1e6
+
+
+def test_the_times_of_layers_and_update_add_up_to_the_step(measured):
+    for number, step in enumerate(measured["step_seconds"].to_numpy()):
+        assert seconds_of(measured, number) == pytest.approx(step)
+    passes = measured["pass_seconds"].to_numpy()[:-1]
+    assert (measured["step_seconds"].to_numpy()[:-1] > passes).all()
+
+
+def test_layers_are_read_back_as_the_tensors_that_the_simulator_takes(measured):
+    one = results.split(measured)[3]
+    step = limits.from_events(one)
+    known = tensors.work("smallnet-4", 8, num_classes=10, channels=1)
+    assert list(step.names) == known["name"].tolist()
+    assert step.bytes.tolist() == known["bytes"].tolist()
+    assert step.step_seconds == pytest.approx(one["step_seconds"].item())
+    assert step.optimizer_seconds > 0
+
+
+def test_a_product_counts_what_it_computes_and_moves(measured):
+    one = measured.isel(run=-1)
+    assert one["step_flops"].item() == 2 * 8 * 16 * 10
+    assert one["step_bytes"].item() == 4 * (160 + 8 * 26)
+    assert one["peak_flops"].item() > 1e8
+    assert one["peak_bandwidth"].item() > 1e8
+
+
+def test_a_product_must_be_a_fully_connected_layer():
+    with pytest.raises(ValueError, match=r"'stem.0' of smallnet-4 is Conv2d; accepted: a Linear layer"):
+        limits.measure(LayerConfig(**TINY, product="stem.0"))
+
+
+def test_what_the_store_has_is_not_measured_again(tmp_path):
+    configs = [LayerConfig(**TINY, batch_size=size) for size in (1, 2)]
+    first = limits.measure_all(configs, store=tmp_path, progress=False)
+    again = limits.measure_all(configs, store=tmp_path, progress=False)
+    assert again["step_seconds"].to_numpy().tolist() == first["step_seconds"].to_numpy().tolist()
+
+
+def test_published_runs_go_back_to_a_store_each_with_its_own_layers(measured, tmp_path):
+    store = results.RunStore(tmp_path)
+    store.take(limits.with_simulated(measured))
+    for one in results.split(measured):
+        again = store.get(one["key"].item())
+        assert again["end_us"].to_numpy().tolist() == one["end_us"].to_numpy().tolist()
+    assert len(store.keys()) == measured.sizes["run"]  # what is simulated stays out
+
+
+def test_a_shared_batch_is_simulated_from_the_layers_of_a_share(measured):
+    ds = limits.with_simulated(measured)
+    shared = ds.isel(run=(ds["source"] == "simulated") & (ds["scaling"] == "strong"))
+    assert set(shared["ranks"].to_numpy()) == {2, 4, 8, 16, 32}
+    assert set(shared["batch_size"].to_numpy()) == {16, 32}  # of batches from 16 images on
+    alone = {int(size): step for size, step in zip(measured["batch_size"], measured["step_seconds"], strict=True)}
+    share = np.array([alone[int(size)] for size in shared["batch_size_per_rank"]])
+    assert (shared["step_seconds"].to_numpy() >= share).all()
+
+
+def test_a_faster_link_is_never_slower(measured):
+    ds = limits.with_simulated(measured)
+    table = ds.isel(run=ds["source"] == "simulated").drop_dims("event").to_dataframe()
+    for _, group in table.groupby(["scaling", "arch", "batch_size", "ranks"]):
+        assert (np.diff(group.sort_values("link_mbit")["step_seconds"]) <= 1e-12).all()
+
+
+def test_simulating_again_renews_what_was_simulated_and_keeps_what_was_measured(measured):
+    once = limits.with_simulated(measured)
+    twice = limits.with_simulated(once)
+    assert twice["key"].to_numpy().tolist() == once["key"].to_numpy().tolist()
+    assert results.validate(twice).sizes == once.sizes
+
+
+@pytest.mark.parametrize(("arch", "megabytes"), [("alexnet", 244), ("googlenet", 26), ("resnet50", 102)])
+def test_the_studied_networks_have_torchvisions_weights_without_helping_heads(arch, megabytes):
+    assert round(tensors.work(arch)["bytes"].sum() / 1e6) == megabytes
+
+
+def test_products_of_the_recipe_are_fully_connected_layers_of_their_networks():
+    for config in recipes.configs("limits", "paper", part="products", seeds=[0], batch_sizes=[1]):
+        assert f"{config.product}.weight" in tensors.work(config.arch)["name"].tolist()
+
+
+def test_a_gpu_is_another_measurement_and_gets_batches_up_to_256():
+    here, there = (recipes.configs("limits", "paper", device_kind=kind) for kind in ("cpu", "cuda"))
+    assert not {one.key for one in here} & {one.key for one in there}
+    assert {one.batch_size for one in there if one.arch == "resnet50"} == {2**power for power in range(9)}
+
+
+def test_unknown_parts_and_precisions_are_refused_with_those_that_are_accepted():
+    with pytest.raises(ValueError, match="part 'links' is not known; accepted: all, layers, products"):
+        recipes.configs("limits", "demo", part="links")
+    with pytest.raises(ValueError, match="precision 'bf16' needs device_kind 'cuda'"):
+        LayerConfig(precision="bf16")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_layers_and_products_are_measured_on_a_gpu():
+    whole, product = (LayerConfig(**TINY | {"device_kind": "cuda"}, product=name, batch_size=8) for name in ("", "fc"))
+    ds = limits.measure_all([whole, product], progress=False)
+    assert (ds["step_seconds"] > 0).all()
+    assert ds["device"].to_numpy()[0].startswith("NVIDIA")
