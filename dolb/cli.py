@@ -520,8 +520,8 @@ def publish_command(
     from dolb.profiling.simulator import curves, fit, shares
     from dolb.profiling.traces import timeline
 
-    # What stands beside the measurements of an experiment, and what follows from them; it takes seconds, so it is made when
-    # they are published.
+    # What stands beside the measurements of an experiment, and what follows from them; it takes seconds, so it is made
+    # when they are published.
     simulated: dict[str, Callable[[], xr.Dataset]] = {
         "ddp-vs-horovod": curves.simulated,
         "step-timeline": timeline.simulated_steps,
