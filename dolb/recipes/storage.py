@@ -83,7 +83,7 @@ def data_pipeline(
                     cell["sample"] = grid.sample[1]
                 made.extend(StorageConfig(**cell, storage=form) for form in formats)
 
-    for number, seed in enumerate(seeds or range(grid.trainings)):
+    for number, seed in enumerate(seeds or range(grid.trainings)):  # noqa: B007
         if seeds or number < grid.seeds:
             add("reading", whole, access=orders, loader_workers=counts, cache=caches)
             for data in grid.small:
