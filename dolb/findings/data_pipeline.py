@@ -129,7 +129,7 @@ def starves_less(ds: xr.Dataset) -> pd.Series:
     frame = next((found for kind in ("cuda", "cpu") if len(found := rows(ds, "training", kind))), pd.DataFrame())
     if frame.empty:
         return pd.Series(dtype=float)
-    table = frame.pivot_table(index="seed", columns=["storage", "access"], values="starved")
+    table = frame.pivot_table(index="seed", columns=["storage", "access"], values="starved").dropna()  # whole seeds
     if (FILES, "random") not in table or len(table) < 2:
         return pd.Series(dtype=float)
     containers = table.drop(columns=FILES, level="storage")

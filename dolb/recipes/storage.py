@@ -23,6 +23,7 @@ class _Grid:
     small_workers: tuple[int, ...]
     decoders: int
     seeds: int
+    trainings: int  # seeds of the trainer, which differ more
     sample: tuple[int, int]  # images of a measurement, cold and warm
     counted: int
     fed: tuple[str, ...]  # orders in which a trainer is fed
@@ -37,11 +38,12 @@ _GPU: dict[str, Any] = {
 _GRIDS = {
     "paper": _Grid(
         data="imagenet-like", images=50_000, small=("cifar10",), workers=(1, 2, 8), small_workers=(1, 8),
-        decoders=2, seeds=5, sample=(256, 512), counted=128, fed=("random", "sequential"),
-        training={"arch": "smallnet-4", "image_size": 64, "batch_size": 32, "steps": 12, "warmup_steps": 4},
+        decoders=2, seeds=3, trainings=5, sample=(256, 512), counted=128, fed=("random", "sequential"),
+        training={"arch": "smallnet-4", "image_size": 64, "batch_size": 32, "steps": 24, "warmup_steps": 4},
     ),
     "demo": _Grid(
-        data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, sample=(256, 256),
+        data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, trainings=2,
+        sample=(256, 256),
         counted=64, fed=("random",),
         training={"arch": "smallnet-4", "image_size": 16, "batch_size": 32, "steps": 6, "warmup_steps": 2},
     ),
@@ -81,16 +83,17 @@ def data_pipeline(
                     cell["sample"] = grid.sample[1]
                 made.extend(StorageConfig(**cell, storage=form) for form in formats)
 
-    for number, seed in enumerate(seeds or range(grid.seeds)):  # noqa: B007
-        add("reading", whole, access=orders, loader_workers=counts, cache=caches)
-        for data in grid.small:
-            small = {**whole, "data": data}
-            add("small-images", small, loader_workers=workers or grid.small_workers, cache=caches)
+    for number, seed in enumerate(seeds or range(grid.trainings)):  # noqa: B007
+        if seeds or number < grid.seeds:
+            add("reading", whole, access=orders, loader_workers=counts, cache=caches)
+            for data in grid.small:
+                small = {**whole, "data": data}
+                add("small-images", small, loader_workers=workers or grid.small_workers, cache=caches)
+            add("decoding", {**whole, "task": "decoding", "loader_workers": grid.decoders})
         if number == 0:
             counted = {**whole, "task": "counting", "sample": grid.counted}
             add("counting", counted, access=grid.fed)
             for data in grid.small:
                 add("counting", {**counted, "data": data})
-        add("decoding", {**whole, "task": "decoding", "loader_workers": grid.decoders})
         add("training", {**whole, "task": "training", **trained}, access=grid.fed)
     return made

@@ -338,10 +338,8 @@ class WebDataset(Dataset):
             with _blamed(self._file(first), "cannot be streamed"):
                 stream = webdataset.WebDataset([str(self._file(first))], shardshuffle=False, nodesplitter=None,
                                                workersplitter=None, empty_check=False)  # fmt: skip
-                for sample in stream:
-                    number = int(sample["__key__"])
-                    if start <= number < stop:
-                        yield sample["img"], self.labels[number]
+                for sample in islice(stream, max(start - first, 0), stop - first):
+                    yield sample["img"], self.labels[int(sample["__key__"])]
 
 
 class Zarr(Dataset):
