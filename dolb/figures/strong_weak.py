@@ -79,7 +79,8 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     ``curves`` has workload, clock, rule, workers, updates, seconds, loss, target_loss.
     """
     one = curves[curves["workers"] == 1]
-    counts = sorted((int(count) for count in curves["workers"].unique() if count > 1), reverse=True)
+    drawn_rules = curves[curves["workers"] > 1].groupby("workers")["rule"].nunique()
+    counts = sorted(map(int, drawn_rules.index), key=lambda count: (-drawn_rules[count], -count))  # all rules first
     params = [
         _radio("along", "along ", ["seconds", "updates"]), _radio("chosen_workers", "workers ", counts or [1]),
         _radio("curve_load", "workload ", list(dict.fromkeys(curves["workload"]))),
@@ -110,12 +111,14 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
 def made_volumes(pictures: pd.DataFrame, title: str = "") -> Panel:
     """Draw, under the name of each run, test volumes and below them what its network makes of them.
 
-    ``pictures`` has label, and picture, a PNG in base64.
+    ``pictures`` has label, loss, and picture, a PNG in base64.
     """
     rows = pictures.assign(url="data:image/png;base64," + pictures["picture"])
     y = alt.Y("label:N", title=None, sort=list(rows["label"])).axis(None)
     base = alt.Chart(rows).encode(y=y)
     images = base.mark_image(width=330, height=110, align="left").encode(url="url:N", x=alt.value(0))
     names = base.mark_text(align="left", baseline="bottom", dy=-60).encode(text="label:N", x=alt.value(0))
-    drawn = alt.layer(images, names).configure_view(stroke=None)
+    tooltip = [alt.Tooltip("label:N", title="run"), alt.Tooltip("loss:Q", title="test loss", format=".4f")]
+    frames = base.mark_rect(fillOpacity=0).encode(x=alt.value(0), x2=alt.value(330), tooltip=tooltip)
+    drawn = alt.layer(images, names, frames).configure_view(stroke=None)
     return drawn.properties(width="container", height={"step": 150}, title=titled(title))

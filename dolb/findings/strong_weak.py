@@ -128,13 +128,17 @@ def outcomes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def followed(ds: xr.Dataset) -> pd.DataFrame:
-    """Return for readers the loss of strong scaling over that of one worker after as many updates, by workers."""
-    ratios = _over_one_worker(ds)
-    rows = [
-        {"workers": workers, "loss over that of one worker": f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"}
-        for workers, one in ((workers, geometric(own["ratio"])) for workers, own in ratios.groupby("workers"))
-    ]
-    return pd.DataFrame(rows)
+    """Return for readers the losses of strong scaling over those of one worker after as many updates, by workers."""
+    told = {}
+    for name in ("test_loss", "train_loss"):
+        found = {workers: geometric(own["ratio"]) for workers, own in _over_one_worker(ds, name).groupby("workers")}
+        told[name] = {workers: f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})" for workers, one in found.items()}
+    return pd.DataFrame(
+        {
+            "workers": list(told["test_loss"]), "test loss over that of one worker": list(told["test_loss"].values()),
+            "training loss over that of one worker": list(told["train_loss"].values()),
+        }
+    )  # fmt: skip
 
 
 def fastest(table: pd.DataFrame) -> pd.DataFrame:
@@ -147,23 +151,30 @@ def fastest(table: pd.DataFrame) -> pd.DataFrame:
             took = whole.set_index("rule")["seconds"].to_dict()
             by_rule = {rule: f"{alone.iloc[0] / one:.1f}" if len(alone) else "" for rule, one in took.items()}
             first = min(took, key=lambda rule: took[rule]) if took else "none"
+            missed = dict.fromkeys(group["rule"], "missed")
             rows.append({"workload": load, "a worker is": clock, "workers": workers, "first": first}
-                        | {rule: by_rule.get(rule, "missed") for rule in RULES})  # fmt: skip
+                        | {rule: (missed | by_rule).get(rule, "") for rule in RULES})  # fmt: skip
     return _without_what_is_one(pd.DataFrame(rows))
 
 
 def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
     """Return what the first seed's generators make, of one worker and of the most workers by every rule, by a label."""
     own = volumes(frame)
-    own = own[(own["seed"] == own["seed"].min()) & own["workers"].isin([1, own["workers"].max()])]
-    order = own.assign(place=own["rule"].map(RULES.index)).sort_values(["workers", "place"])
-    told = [
-        f"{rule}, {count} workers" if count > 1 else "one worker"
-        for rule, count in zip(order["rule"], order["workers"], strict=True)
+    own = own[own["seed"] == own["seed"].min()]
+    most = own.groupby("rule")["workers"].transform("max")
+    own = own[(own["workers"] == 1) | (own["workers"] == most)]
+    own = own.assign(place=own["rule"].map(RULES.index)).sort_values(["workers", "place"])
+    losses = ds["test_loss"].to_numpy()
+    rows = [
+        {
+            "label": (f"{row.rule}, {row.workers} workers" if row.workers > 1 else "one worker")
+            + f", {row.updates:,} updates",
+            "loss": losses[row.Index][row.epochs_done - 1],
+            "picture": str(ds["picture"].to_numpy()[row.Index]),
+        }
+        for row in own.itertuples()
     ]
-    ended = [f"after {updates:,} updates" for updates in order["updates"]]
-    return pd.DataFrame({"label": [f"{one}, {end}" for one, end in zip(told, ended, strict=True)],
-                         "picture": ds["picture"].to_numpy()[order.index]})  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def step_table(steps: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
@@ -206,8 +217,10 @@ def time_ratio(timed: pd.DataFrame, rule: str) -> Estimate | None:
     """
     clocks = [clock for clock in CLOCKS.values() if (timed["clock"] == clock).any()]
     many = timed[(timed["clock"] == (clocks or [""])[0]) & (timed["workers"] >= MANY)]
-    by = {"index": ["seed", "workers"], "columns": "rule"}
-    table, reached = (many.pivot_table(**by, values=of, aggfunc="mean") for of in ("seconds", "reached"))
+    both = many.pivot_table(index=["seed", "workers"], columns="rule", values=["seconds", "reached"], aggfunc="mean")
+    if both.empty:
+        return None
+    table, reached = both["seconds"], both["reached"]
     if not {rule, STRONG} <= set(table.columns):
         return None
     ratio = (table[rule] / table[STRONG])[(reached[rule] > 0) | (reached[STRONG] > 0)]
@@ -222,11 +235,11 @@ def follows(ds: xr.Dataset) -> Estimate | None:
     return geometric(np.exp(means)) if len(means) > 1 else None
 
 
-def _over_one_worker(ds: xr.Dataset) -> pd.DataFrame:
-    """Return by seed and workers the test loss under strong scaling over one worker's, the mean over epochs of both."""
+def _over_one_worker(ds: xr.Dataset, loss: str = "test_loss") -> pd.DataFrame:
+    """Return by seed and workers a loss under strong scaling over one worker's, the mean over epochs of both."""
     own = volumes(runs(ds))
     own = own[own["rule"] == STRONG]
-    losses, rows = ds["test_loss"].to_numpy(), []
+    losses, rows = ds[loss].to_numpy(), []
     for seed, group in own.groupby("seed"):
         alone, several = group[group["workers"] == 1], group[group["workers"] > 1]
         for position in several.index if len(alone) else ():
@@ -236,8 +249,10 @@ def _over_one_worker(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def missed_more(frame: pd.DataFrame) -> Estimate | None:
-    """Return the share of weak runs that miss the target less that of strong ones, paired by seed."""
+    """Return the share of weak runs that miss the target less that of strong ones, with as many workers, by seed."""
     several = frame[frame["workers"] > 1]
+    whole = several.groupby(["seed", "workers"])["rule"].transform("nunique") == len(RULES)
+    several = several[whole]
     missed = several.assign(missed=~several["reached"], strong=several["rule"] == STRONG)
     table = missed.pivot_table(index="seed", columns="strong", values="missed", aggfunc="mean")
     if len(table.columns) < 2 or len(table.dropna()) < 2:

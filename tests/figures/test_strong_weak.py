@@ -28,6 +28,6 @@ def test_the_loss_is_drawn_along_time_or_updates_as_one_chooses(timed):
 
 
 def test_a_picture_stands_under_the_name_of_its_run():
-    spec = figures.made_volumes(pd.DataFrame({"label": ["one worker"], "picture": ["aGk="]})).to_dict()
+    spec = figures.made_volumes(pd.DataFrame({"label": ["one worker"], "loss": [0.01], "picture": ["aGk="]})).to_dict()
     (rows,) = spec["datasets"].values()
     assert rows[0]["url"] == "data:image/png;base64,aGk="
