@@ -19,10 +19,9 @@ SLUG = "limits"
 
 
 def _by_seed(values: pd.Series) -> pd.Series:
-    """Return the mean over the study's networks and the devices, by seed; nothing where one of the two is lacking."""
-    both = values.rename("value").reset_index()
-    both = both[both["arch"].isin(study.STUDIED)]
-    return both.groupby("seed")["value"].mean() if len(set(both["arch"])) == 2 else pd.Series(dtype=float)
+    """Return the mean over the study's networks and the devices, by seed; of seeds that have both networks."""
+    wide = values.rename("value").reset_index().pivot_table(index="seed", columns="arch", values="value")
+    return wide.reindex(columns=list(study.STUDIED)).dropna().mean(axis=1)
 
 
 def _further(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate | None]:
