@@ -38,7 +38,8 @@ def _lost(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate |
 
 def _skinny(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate | None]:
     """K3: what a fully connected layer loses of its speed per sample from 256 inputs to one."""
-    losses = study.skinny(found[SLUG]).groupby("seed")["lost"].mean()
+    wide = study.skinny(found[SLUG]).pivot_table(index="seed", columns=["arch", "product"], values="lost")
+    losses = wide.dropna(axis=1).mean(axis=1)  # of products that every seed has
     return [student(losses) if len(losses) > 1 else None]
 
 
