@@ -19,10 +19,9 @@ SLUG = "limits"
 
 
 def _by_seed(values: pd.Series) -> pd.Series:
-    """Return the mean over the study's networks and the devices, by seed; nothing where one of the two is lacking."""
-    both = values.rename("value").reset_index()
-    both = both[both["arch"].isin(study.STUDIED)]
-    return both.groupby("seed")["value"].mean() if len(set(both["arch"])) == 2 else pd.Series(dtype=float)
+    """Return the mean over the study's networks and the devices, by seed; of seeds that have both networks."""
+    wide = values.rename("value").reset_index().pivot_table(index="seed", columns="arch", values="value")
+    return wide.reindex(columns=list(study.STUDIED)).dropna().mean(axis=1)
 
 
 def _further(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate | None]:
@@ -39,7 +38,8 @@ def _lost(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate |
 
 def _skinny(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate | None]:
     """K3: what a fully connected layer loses of its speed per sample from 256 inputs to one."""
-    losses = study.skinny(found[SLUG]).groupby("seed")["lost"].mean()
+    wide = study.skinny(found[SLUG]).pivot_table(index="seed", columns=["arch", "product"], values="lost")
+    losses = wide.dropna(axis=1).mean(axis=1)  # of products that every seed has
     return [student(losses) if len(losses) > 1 else None]
 
 

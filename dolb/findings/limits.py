@@ -90,15 +90,21 @@ def free(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
+def _at_its_batch(ds: xr.Dataset) -> pd.DataFrame:
+    """Return `free` without networks of the study whose batch was not measured yet."""
+    found = free(ds)
+    return found[found["batch_size"] == found["arch"].map(BATCHES).fillna(found["batch_size"])]
+
+
 def at_few(ds: xr.Dataset) -> pd.Series:
     """Return the share of the ideal speedup that is lost with free communication at `FEW` images a node, by curve."""
-    found = free(ds)
+    found = _at_its_batch(ds)
     return 1 - found[found["images"] == FEW].set_index(_CURVE)["efficiency"]
 
 
 def over_bound(ds: xr.Dataset) -> pd.Series:
     """Return the speedup that is reached at an image a node over Amdahl's bound, by curve."""
-    found = free(ds)
+    found = _at_its_batch(ds)
     last = found[found["images"] == 1].set_index(_CURVE)
     return last["speedup"] / last["bound"]
 

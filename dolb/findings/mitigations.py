@@ -34,6 +34,7 @@ def savings(ds: xr.Dataset) -> pd.DataFrame:
         for (way, rate), group in timed.groupby(["way", "link_mbit"], sort=False)
         for what, column, by in (("seconds", "seconds", 1.0), ("megabytes", "sent_bytes", 1e-6))
     ]
+    judged = judged.reindex(columns=[*judged, "final_accuracy"]) if "final_accuracy" not in judged else judged
     wide = judged.pivot_table(index="seed", columns="way", values="final_accuracy", sort=False)
     found += [(way, "accuracy", np.inf, student(wide[way])) for way in wide]
     found += [(way, "change", np.inf, student(100 * (wide[way] - wide[PLAIN]))) for way in wide if way != PLAIN]
@@ -49,9 +50,9 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
     seconds = found[found["what"] == "seconds"].pivot_table(index="way", columns="link_mbit", values="value")
     for rate in seconds:
         made[f"s a step at {rate:g} Mbit/s"] = seconds[rate].map("{:.2f}".format)
-    made["accuracy"] = by_what.loc["accuracy", "value"].map("{:.1%}".format)
-    change = by_what.loc["change"].apply(_with_interval, axis=1)
-    made["points gained"] = change.reindex(made.index).fillna("")
+    if "accuracy" in set(found["what"]):
+        made["accuracy"] = by_what.loc["accuracy", "value"].map("{:.1%}".format)
+        made["points gained"] = by_what.loc["change"].apply(_with_interval, axis=1).reindex(made.index).fillna("")
     return made
 
 

@@ -35,7 +35,10 @@ def test_many_layers_that_shrink_a_little_are_no_matter_of_amdahls_law():
     assert outcomes(made_study(halfway, halfway))["K4"] == "not replicated"
 
 
-def test_without_one_of_the_two_networks_or_with_one_seed_nothing_is_judged():
+def test_without_one_of_the_two_networks_or_its_batch_or_with_one_seed_nothing_is_judged():
     alone = limits.with_simulated(results.merge(made_network("alexnet", stuck, [1, 8, 64, 256], 250)))
-    for ds in (alone, made_study(stuck, stuck, seeds=(0,))):
+    rows = [one for seed in (0, 1) for one in made_network("googlenet", stuck, [1, 8, 16], 50, seed)]
+    rows += [one for seed in (0, 1) for one in made_network("alexnet", stuck, [1, 8, 64, 256], 250, seed)]
+    short = limits.with_simulated(results.merge(rows))  # GoogLeNet's batch of 32 is lacking
+    for ds in (alone, short, made_study(stuck, stuck, seeds=(0,))):
         assert set(outcomes(ds).values()) == {"not yet measured"}
