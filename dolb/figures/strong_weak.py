@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, REPORTED, Panel, picked, titled
+from dolb.figures.style import COLOURS, REPORTED, Panel, picked, titled
 
 RULES = ("strong", "weak", "weak, linear rate", "weak, linear rate, warmup")
 
@@ -52,7 +52,7 @@ def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
         drawn="datum.reached < datum.n ? 'misses the target' : datum.source + ' steps'"
     ).mark_point(size=80, strokeWidth=2, opacity=1).encode(
         x=x, y=y,
-        shape=alt.Shape("drawn:N", title=None, legend=ABOVE).scale(
+        shape=alt.Shape("drawn:N", title=None, legend=alt.Legend(orient="bottom", direction="vertical")).scale(
             domain=["measured steps", "simulated steps", "misses the target"], range=["circle", "square", "cross"]
         ),
         fill=alt.condition("datum.drawn == 'measured steps'", _colour().legend(None), alt.value("transparent")),
