@@ -15,6 +15,7 @@ _FORMS = dict(
         strict=True,
     )
 )
+_WAYS = ("random, cold", "random, warm", "in order, cold", "in order, warm")
 
 
 def _form() -> alt.Color:
@@ -30,7 +31,7 @@ def images_per_second(cells: pd.DataFrame, title: str = "") -> Panel:
     ``cells`` has form, access, cache, loader_workers, value, low, high, n.
     """
     drawn = cells.assign(reading=cells["access"].replace("sequential", "in order") + ", " + cells["cache"])
-    ways = list(dict.fromkeys(drawn["reading"]))
+    ways = [way for way in _WAYS if way in set(drawn["reading"])]
     way = alt.param(name="reading", value=ways[0], bind=alt.binding_radio(name="reading ", options=ways))
     form = alt.selection_point(fields=["form"], bind="legend")
     workers = sorted(set(map(int, drawn["loader_workers"])))

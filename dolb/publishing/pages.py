@@ -173,6 +173,7 @@ def schema() -> str:
         "provenance": "where it comes from",
         "benchmark": "benchmarks",
         "scaling": "data-parallel training",
+        "storage": "stored images",
         "filter": "maps and masks",
         "landscape": "loss landscapes",
         "start": "first updates",
