@@ -186,8 +186,8 @@ def products_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers the speed per sample by inputs, over that with the most, and the part of the roof."""
     found = products(ds).assign(speed=lambda table: table["batch_size"] / table["step_seconds"])
     wide = found.pivot_table(index=["device_kind", "layer"], columns="batch_size", values="speed", sort=False)
-    wide = wide.dropna()  # what is not measured whole yet
     shown = [size for size in (1, 8, 32, 128) if size in wide and size != wide.columns.max()]
+    wide = wide.dropna(subset=[*shown, wide.columns.max()])  # what is not measured whole yet
     table = wide[shown].div(wide[wide.columns.max()], axis=0).map("{:.0%}".format)
     table.columns = [f"{size} input{'s' if size > 1 else ''}" for size in shown]
     ends = found.groupby(["device_kind", "layer"], sort=False)["of_roof"]
