@@ -187,11 +187,12 @@ def products_table(ds: xr.Dataset) -> pd.DataFrame:
     found = products(ds).assign(speed=lambda table: table["batch_size"] / table["step_seconds"])
     wide = found.pivot_table(index=["device_kind", "layer"], columns="batch_size", values="speed", sort=False)
     shown = [size for size in (1, 8, 32, 128) if size in wide and size != wide.columns.max()]
+    wide = wide.dropna(subset=[*shown, wide.columns.max()])  # what is not measured whole yet
     table = wide[shown].div(wide[wide.columns.max()], axis=0).map("{:.0%}".format)
     table.columns = [f"{size} input{'s' if size > 1 else ''}" for size in shown]
     ends = found.groupby(["device_kind", "layer"], sort=False)["of_roof"]
     for name, part in (("of the roof, fewest", ends.first()), ("of the roof, most", ends.last())):
-        table[name] = part.map("{:.0%}".format)
+        table[name] = part.reindex(table.index).map("{:.0%}".format)
     return table.rename_axis(["device", "layer"])
 
 
