@@ -7,6 +7,7 @@ to take for B/N images; over links it is simulated from the measured layers. See
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -74,7 +75,7 @@ def free(ds: xr.Dataset) -> pd.DataFrame:
     for values, group in _networks(ds).groupby(_CURVE, sort=False):
         named = dict(zip(_CURVE, values, strict=True))
         seconds = group.set_index("batch_size")["step_seconds"].sort_index()
-        batch = _whole(named["arch"], group["batch_size"])
+        batch = _whole(str(named["arch"]), group["batch_size"])
         mine = by_layer[(by_layer[_CURVE] == list(values)).all(axis=1)]
         times = mine.pivot_table(index="layer", columns="batch_size", values="seconds")
         stuck = times[batch] < SHRINKS * times[seconds.index[0]]
@@ -112,7 +113,7 @@ def over_bound(ds: xr.Dataset) -> pd.Series:
 def free_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers the speedup at `FEW` images a node, and what of the ideal one is lost."""
     found = free(ds).query("images == @FEW").groupby(["device_kind", "arch"], sort=False)
-    loss = found["efficiency"].agg(lambda one: student(1 - one))
+    loss = found["efficiency"].agg(lambda one: student(1 - one))  # type: ignore[type-var]  # an object each
     return pd.DataFrame(
         {
             "global batch": found["batch_size"].first(),
@@ -218,11 +219,14 @@ def stops(ds: xr.Dataset) -> pd.DataFrame:
     Between two numbers of nodes it is interpolated where twice as many are exactly `PAYS` times as fast.
     """
     networks, made = _networks(ds), []
-    for (*values, batch, gbit), group in _shared(ds).groupby([*_CURVE, "batch_size", "gbit"], sort=False):
+    by: list[str] = [*_CURVE, "batch_size", "gbit"]
+    for key, group in _shared(ds).groupby(by, sort=False):
+        *values, batch, gbit = cast("tuple[Any, ...]", key)
         named = dict(zip(_CURVE, values, strict=True))
         mine = networks[(networks[_CURVE] == values).all(axis=1)].set_index("batch_size")["step_seconds"]
-        linked = {1.0: mine[batch], **group.set_index("nodes")["step_seconds"].to_dict()}
-        unlinked = {batch / size: seconds for size, seconds in mine.items() if size <= batch}
+        alone: dict[Any, float] = mine.to_dict()
+        linked = {1.0: alone[batch], **dict(zip(group["nodes"], group["step_seconds"], strict=True))}
+        unlinked = {batch / size: seconds for size, seconds in alone.items() if size <= batch}
         made.append({**named, "batch_size": batch, "gbit": gbit, "nodes": _last_that_pays(linked)})
         made.append({**named, "batch_size": batch, "gbit": FREE, "nodes": _last_that_pays(unlinked)})
     return pd.DataFrame(made).drop_duplicates()

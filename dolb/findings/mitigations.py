@@ -44,15 +44,15 @@ def savings(ds: xr.Dataset) -> pd.DataFrame:
 def table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers a row for each way: megabytes and seconds of a step, and accuracy beside plain training's."""
     found = savings(ds)
-    by_what = found.set_index(["what", "way"])
+    by_what = {what: rows.set_index("way") for what, rows in found.groupby("what")}
     made = pd.DataFrame(index=pd.Index(found["way"].unique(), name="what is sent"))
-    made["MB a step"] = by_what.loc["megabytes", "value"].groupby(level=0).mean().map("{:.2g}".format)
+    made["MB a step"] = by_what["megabytes"]["value"].groupby(level=0).mean().map("{:.2g}".format)
     seconds = found[found["what"] == "seconds"].pivot_table(index="way", columns="link_mbit", values="value")
     for rate in seconds:
         made[f"s a step at {rate:g} Mbit/s"] = seconds[rate].map("{:.2f}".format)
-    if "accuracy" in set(found["what"]):
-        made["accuracy"] = by_what.loc["accuracy", "value"].map("{:.1%}".format)
-        made["points gained"] = by_what.loc["change"].apply(_with_interval, axis=1).reindex(made.index).fillna("")
+    if "accuracy" in by_what:
+        made["accuracy"] = by_what["accuracy"]["value"].map("{:.1%}".format)
+        made["points gained"] = by_what["change"].apply(_with_interval, axis=1).reindex(made.index).fillna("")
     return made
 
 
