@@ -128,7 +128,7 @@ class Lab:
             self.wait(lambda: "*" not in self.prompts(), 120)
             return self.prompts() != before and "[ ]" not in self.prompts()
 
-        self.wait(ran, 120)
+        self.wait(ran, 300)
         assert not self.find("[data-mime-type='application/vnd.jupyter.error']")
 
     def prompts(self):
@@ -136,8 +136,9 @@ class Lab:
         return " ".join(one.text for one in self.find(".jp-CodeCell .jp-InputArea-prompt"))
 
     def choose(self, menu, item):
+        ActionChains(self.driver).send_keys(Keys.ESCAPE).perform()  # a click would close a menu that was left open
         for selector, text in ((".lm-MenuBar-itemLabel", menu), (".lm-Menu-itemLabel", item)):
-            (found,) = self.wait(lambda s=selector, t=text: [one for one in self.find(s) if one.text == t])
+            (found,) = self.wait(lambda s=selector, t=text: [one for one in self.find(s) if one.text == t], 15)
             found.click()
 
     def press(self, button):
