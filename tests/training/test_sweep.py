@@ -87,7 +87,7 @@ def test_a_diverged_run_is_a_result_and_not_done_again(tmp_path, trainings):
     ("wrong", "error", "says"),
     [
         ({"batch_size": 257}, ValueError, r"batch_size 257 is larger than the 256 training examples of digits \(first"),
-        ({"subset": "filtered"}, ValueError, "subset 'filtered' is not known; accepted: full, first-256"),
+        ({"subset": "filtered"}, ValueError, "subset 'filtered' is not known; accepted: full, share-0.1, first-256"),
         ({"data": "digit"}, data.DataError, "unknown data set 'digit'; accepted: .*did you mean 'digits'"),
     ],
 )
