@@ -139,7 +139,7 @@ def test_a_run_that_diverged_has_no_landscape_and_is_a_result(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"subset": "network-b-2"}, "subset 'network-b-2' is not known; accepted: full, share-0.1, network-a-1, random"),
+        ({"subset": "network-b-2"}, "subset 'network-b-2' is not known; accepted: full, share-0.1, network-a-1"),
         ({"judged_on": "full,grid-a-1"}, "subset 'grid-a-1' is not known"),
         ({"judged_examples": 1400}, r"judged_examples 1400 is larger than the 1293 training examples of digits \(n"),
         ({"batch_size": 1438}, r"batch_size 1438 is larger than the 1437 training examples of digits \(full\)"),
