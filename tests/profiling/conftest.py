@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dolb.profiling.ranks import launch
+from dolb.profiling.ranks import launch, links
+from dolb.profiling.ranks.links import LinkError
 from dolb.profiling.traces.read import find, read
 
 TRACES = Path(__file__).resolve().parent / "traces"
@@ -31,3 +32,12 @@ def library(request):
 def recorded(request):
     """The events of the traces of one library; reading needs no Horovod."""
     return read(find(TRACES / request.param))
+
+
+@pytest.fixture(scope="module")
+def machine(require_part):
+    """A machine on which this process may make network namespaces, with veth, a bridge and tbf."""
+    try:
+        links.require()
+    except LinkError as error:
+        require_part("links", False, str(error))

@@ -27,15 +27,6 @@ RATES = (MBIT, math.inf, 2 * MBIT)
 TINY = {"ranks": 2, "arch": "smallnet-4", "batch_size_per_rank": 8, "hosts": 2, "link_mbit": MBIT, "warmup_steps": 1}
 
 
-@pytest.fixture(scope="module")
-def machine(require_part):
-    """A machine on which this process may make network namespaces, with veth, a bridge and tbf."""
-    try:
-        links.require()
-    except LinkError as error:
-        require_part("links", False, str(error))
-
-
 def namespaces(pid=None):
     """Names of the hosts and switches that a process has made, as `ip` and the folder of their files have them."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()

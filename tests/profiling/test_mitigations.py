@@ -6,20 +6,10 @@ import torch
 from dolb import recipes, results
 from dolb.findings import mitigations as study
 from dolb.profiling.config import ScalingConfig
-from dolb.profiling.ranks import launch, links, rank
-from dolb.profiling.ranks.links import LinkError
+from dolb.profiling.ranks import launch, rank
 
 SAME = {"ranks": 2, "hosts": 2, "data": "digits", "arch": "smallnet-8", "steps": 12, "warmup_steps": 4, "evaluated": 64}
 WAYS = [{}, {"hook": "fp16"}, {"hook": "powersgd-1"}, {"average_every": 4}, {"average_every": 16}]
-
-
-@pytest.fixture(scope="module")
-def machine(require_part):
-    """A machine on which this process may make network namespaces."""
-    try:
-        links.require()
-    except LinkError as error:
-        require_part("links", False, str(error))
 
 
 @pytest.fixture(scope="module")

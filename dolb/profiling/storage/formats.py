@@ -14,6 +14,7 @@ import mmap
 import os
 import shutil
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -52,7 +53,7 @@ class StorageError(RuntimeError):
     """A container that cannot be written or read; the message names the file."""
 
 
-class Dataset:
+class Dataset(ABC):
     """Packed images by number: an index gives the encoded bytes and the label, as any loader of torch takes them.
 
     A process opens the container when it first reads, and again after a fork, which libraries do not survive.
@@ -109,15 +110,17 @@ class Dataset:
             return decode(data, size)
 
     @staticmethod
+    @abstractmethod
     def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
         """Write encoded images into an empty folder."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _open(self) -> Any:
-        raise NotImplementedError
+        """Return what is read from."""
 
+    @abstractmethod
     def _read(self, handle: Any, number: int) -> bytes:
-        raise NotImplementedError
+        """Return the bytes of an image."""
 
     def _file(self, number: int) -> Path:
         """Return the file that holds an image, for messages."""
