@@ -141,7 +141,7 @@ class Run:
             weight = (stop - start) / total
             if self.of_volumes:
                 self.outcome[1] += models.msle(scores, self.test.centre(start, stop)).double() * weight
-                self.outcome[2] = math.nan  # nothing is classified
+                self.outcome[2].fill_(math.nan)  # nothing is classified
             else:
                 self.outcome[1] += models.loss(scores, labels).double() * weight
                 self.outcome[2] += (scores.argmax(1) == labels).double().sum() / total
