@@ -1,6 +1,7 @@
 """The judges of what bounds training on many nodes: K1 to K4.
 
 Every one takes a seed's mean over the devices that were measured, and over the study's two networks or all products.
+A seed that lacks a device or a network is left out.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ SLUG = "limits"
 
 
 def _by_seed(values: pd.Series) -> pd.Series:
-    """Return the mean over the study's networks and the devices, by seed; of seeds that have both networks."""
-    wide = values.rename("value").reset_index().pivot_table(index="seed", columns="arch", values="value")
-    return wide.reindex(columns=list(study.STUDIED)).dropna().mean(axis=1)
+    """Return the mean over the study's networks and the devices, by seed; of seeds that have them all."""
+    own = values.rename("value").reset_index()
+    own = own[own["arch"].isin(study.STUDIED)]
+    wide = own.pivot_table(index="seed", columns=["arch", "device_kind"], values="value").dropna()
+    both = wide.columns.get_level_values("arch").nunique() == len(study.STUDIED)
+    return wide.mean(axis=1) if both else wide.iloc[:0, 0]
 
 
 def _further(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate | None]:
     """K1: nodes up to which twice as many pay, of GoogLeNet over AlexNet, at one batch over the study's links."""
-    ratios = np.exp(np.log(study.further(found[SLUG])).groupby("seed").mean())
+    ratios = np.exp(np.log(study.further(found[SLUG])).unstack("device_kind").dropna().mean(axis=1))
     return [geometric(ratios) if len(ratios) > 1 else None]
 
 

@@ -60,10 +60,14 @@ def layers(ds: xr.Dataset) -> pd.DataFrame:
     return table.groupby([*_CURVE, "batch_size", "layer"], sort=False)["seconds"].sum().reset_index()
 
 
-def _whole(arch: str, sizes: pd.Series) -> int:
-    """Return the batch that a network's nodes share: the study's, or the largest that was measured."""
-    own = BATCHES.get(arch, 0)
-    return own if own in set(sizes) else int(sizes.max())
+def _wholes(networks: pd.DataFrame) -> pd.Series:
+    """Return by device and network the batch that nodes share: the study's, else the largest that all seeds have."""
+    counts = networks.groupby(["device_kind", "arch", "batch_size"])["seed"].nunique().reset_index(name="seeds")
+    counts = counts[counts["seeds"] == counts.groupby(["device_kind", "arch"])["seeds"].transform("max")]
+    studied = counts["batch_size"] == counts["arch"].map(BATCHES)
+    return counts.assign(studied=studied).sort_values(["studied", "batch_size"]).groupby(["device_kind", "arch"])[
+        "batch_size"
+    ].last()
 
 
 def free(ds: xr.Dataset) -> pd.DataFrame:
@@ -71,11 +75,12 @@ def free(ds: xr.Dataset) -> pd.DataFrame:
 
     ``serial`` is the share of the whole batch's time that layers take which do not scale (`SHRINKS`).
     """
-    by_layer, made = layers(ds), []
-    for values, group in _networks(ds).groupby(_CURVE, sort=False):
+    networks, by_layer, made = _networks(ds), layers(ds), []
+    wholes = _wholes(networks)
+    for values, group in networks.groupby(_CURVE, sort=False):
         named = dict(zip(_CURVE, values, strict=True))
         seconds = group.set_index("batch_size")["step_seconds"].sort_index()
-        batch = _whole(str(named["arch"]), group["batch_size"])
+        batch = int(wholes[named["device_kind"], named["arch"]])
         mine = by_layer[(by_layer[_CURVE] == list(values)).all(axis=1)]
         times = mine.pivot_table(index="layer", columns="batch_size", values="seconds")
         stuck = times[batch] < SHRINKS * times[seconds.index[0]]
@@ -205,10 +210,10 @@ def _shared(ds: xr.Dataset) -> pd.DataFrame:
     table = rows(ds, "simulated").query("scaling == 'strong'")
     networks = _networks(ds)
     alone = networks.set_index([*_CURVE, "batch_size"])["step_seconds"].rename("alone")
-    whole = {arch: _whole(str(arch), group["batch_size"]) for arch, group in networks.groupby("arch")}
     table = table.join(alone, on=[*_CURVE, "batch_size"])
+    table = table.join(_wholes(networks).rename("whole"), on=["device_kind", "arch"])
     return table.assign(
-        nodes=table["ranks"].astype(float), gbit=table["link_mbit"] / 1000, whole=table["arch"].map(whole),
+        nodes=table["ranks"].astype(float), gbit=table["link_mbit"] / 1000,
         speedup=table["alone"] / table["step_seconds"],
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ STRONG, WEAK, LINEAR, WARMUP = "strong", "weak", "weak, linear rate", "weak, lin
 RULES = (STRONG, WEAK, LINEAR, WARMUP)
 CELL = ["workload", "clock", "rule", "workers"]
 CLOCKS = {"cuda": "one GPU a worker", "cpu": "one CPU core a worker"}
+VOLUMES = "nodules-"  # begins the names of their data, before the side
 MANY = 8  # workers, from which on claim C1 is judged
 TIMED_AS = {"cifar10": "synthetic"}  # random images of its shape take as long
 
@@ -44,11 +45,17 @@ def runs(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def _workload(data: str, subset: str) -> str:
-    if data.startswith("nodules-"):
+    if data.startswith(VOLUMES):
         side = data.rpartition("-")[2]
         return f"3-D generator, {side} x {side} x {side}"
     share = float(subset.rpartition("-")[2]) if subset.startswith("share-") else 1.0
     return f"ResNet-18, {share:.0%} of CIFAR-10"
+
+
+def largest(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return runs without those of smaller volumes, which stand for the largest where these take too long."""
+    sides = frame["data"].str.removeprefix(VOLUMES).where(frame["data"].str.startswith(VOLUMES), "0").astype(int)
+    return frame[(sides == 0) | (sides == sides.max())]
 
 
 def step_times(steps: xr.Dataset) -> pd.DataFrame:
@@ -84,7 +91,8 @@ def cells(timed: pd.DataFrame) -> pd.DataFrame:
     One worker is drawn under every rule. Intervals are Student's of logarithms, over seeds; of one seed there is none.
     """
     rows = []
-    for cell, own in timed.groupby(CELL, sort=True):
+    timed = timed.assign(clock=pd.Categorical(timed["clock"], list(CLOCKS.values())))
+    for cell, own in timed.groupby(CELL, sort=True, observed=True):
         took = geometric(own["seconds"])
         low, high = (took.low, took.high) if took.n > 1 else (np.nan, np.nan)
         first = own.iloc[0]
@@ -124,7 +132,7 @@ def outcomes(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(row | {"diverge": f"{int(own['diverged'].sum())} of {len(own)}"})
     found = pd.DataFrame(rows).fillna("")
     order = found["rule"].map(RULES.index)
-    return _without_what_is_one(found.iloc[np.lexsort((order, found["workload"]))].reset_index(drop=True))
+    return found.iloc[np.lexsort((order, found["workload"]))].set_index(["workload", "rule"])
 
 
 def followed(ds: xr.Dataset) -> pd.DataFrame:
@@ -143,18 +151,16 @@ def followed(ds: xr.Dataset) -> pd.DataFrame:
 
 def fastest(table: pd.DataFrame) -> pd.DataFrame:
     """Return for readers, by workload, clock and workers, the rule that reaches the target first, and its speed-up."""
-    rows = []
-    for (load, clock), own in table.groupby(["workload", "clock"], sort=True):
-        alone = own[own["workers"] == 1]["seconds"]
+    rows = {}
+    for (load, clock), own in table.groupby(["workload", "clock"], sort=False):
+        alone = own[own["workers"] == 1]["seconds"].min()  # one worker's, or none
+        found = {}
         for workers, group in own[own["workers"] > 1].groupby("workers"):
-            whole = group[group["reached"] == group["n"]]
-            took = whole.set_index("rule")["seconds"].to_dict()
-            by_rule = {rule: f"{alone.iloc[0] / one:.1f}" if len(alone) else "" for rule, one in took.items()}
-            first = min(took, key=lambda rule: took[rule]) if took else "none"
-            missed = dict.fromkeys(group["rule"], "missed")
-            rows.append({"workload": load, "a worker is": clock, "workers": workers, "first": first}
-                        | {rule: (missed | by_rule).get(rule, "") for rule in RULES})  # fmt: skip
-    return _without_what_is_one(pd.DataFrame(rows))
+            whole = group[group["reached"] == group["n"]].sort_values("seconds")
+            first = whole.iloc[0] if len(whole) else None
+            found[f"{workers} workers"] = "none" if first is None else f"{first.rule}: {alone / first.seconds:.1f}"
+        rows[load, clock] = found
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["workload", "a worker is"])
 
 
 def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
@@ -178,26 +184,21 @@ def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_table(steps: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return for readers the milliseconds of a step by number of workers, of the workloads that runs are of."""
-    named = {TIMED_AS.get(data, data): load for data, load in zip(frame["data"], frame["workload"], strict=True)}
-    rows = []
-    for (data, kind), own in steps[steps["data"].isin(list(named))].groupby(["data", "device_kind"], sort=True):
-        whole = own["batch_size_per_rank"].max()
-        by = own.set_index(["ranks", "batch_size_per_rank", "source"])["step_seconds"].to_dict()
-        for workers in sorted(own["ranks"].unique()):
-            row = {"workload": named[str(data)], "a worker is": CLOCKS[str(kind)], "workers": workers}
-            for name, share in (("strong", whole // workers), ("weak", whole)):
-                for source in ("measured", "simulated"):
-                    seconds = by.get((workers, share, source))
-                    row[f"{name}, {source}"] = "" if seconds is None else f"{1000 * seconds:.3g}"
-            rows.append(row)
-    return _without_what_is_one(pd.DataFrame(rows))
+    """Return for readers the milliseconds of a step that workers share, of the workloads that runs are of.
 
-
-def _without_what_is_one(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table for readers without the columns of workload and clock that say the same in every row."""
-    same = [name for name in ("workload", "a worker is") if name in table and len(set(table[name])) == 1]
-    return table.drop(columns=same)
+    Of more than one worker it is simulated: a measured one on this machine has neighbours that slow it down.
+    """
+    loads = frame["workload"].str.partition(",")[0]
+    named = dict(zip(frame["data"].replace(TIMED_AS), loads, strict=True))
+    own = steps[steps["data"].isin(list(named))]
+    own = own[own["source"] == np.where(own["ranks"] == 1, "measured", "simulated")]
+    whole = own.groupby("data")["batch_size_per_rank"].transform("max")
+    own = own[own["batch_size_per_rank"] == whole // own["ranks"]]
+    table = (1000 * own.assign(network=own["data"].map(named), clock=own["device_kind"].map(CLOCKS)).pivot(
+        index=["network", "clock"], columns="ranks", values="step_seconds"
+    )).map("{:.3g}".format)  # fmt: skip
+    table.columns = [f"{ranks} workers" if ranks > 1 else "one worker" for ranks in table.columns]
+    return table.rename_axis(["network", "a worker is"])
 
 
 # -- what the claims need ---------------------------------------------------------------------------------------------
@@ -205,9 +206,7 @@ def _without_what_is_one(table: pd.DataFrame) -> pd.DataFrame:
 
 def volumes(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of the 3-D generator, of the largest volumes that there are."""
-    own = frame[frame["data"].str.startswith("nodules-")]
-    sides = own["data"].str.rpartition("-")[2].astype(int)
-    return own[sides == sides.max()]
+    return largest(frame[frame["data"].str.startswith(VOLUMES)])
 
 
 def time_ratio(timed: pd.DataFrame, rule: str) -> Estimate | None:

@@ -67,14 +67,13 @@ def test_the_share_of_a_batch_that_is_all_the_data_lies_between_two_that_were_ti
 
 
 def test_the_table_of_the_fastest_names_rules_that_all_runs_reach_the_target_by(table):
-    fastest = study.fastest(table).set_index("workers")
-    assert fastest.loc[32, study.WEAK] == "missed"
-    assert fastest.loc[8, "first"] in (study.LINEAR, study.WARMUP, study.STRONG)
-    assert float(fastest.loc[8, study.LINEAR]) > 4
+    rule, _, speed = study.fastest(table).iloc[0]["8 workers"].rpartition(": ")
+    assert rule in (study.LINEAR, study.WARMUP, study.STRONG)
+    assert float(speed) > 4
 
 
 def test_outcomes_count_every_run_of_several_workers_once(ds):
-    outcomes = study.outcomes(study.runs(ds)).set_index("rule")
+    outcomes = study.outcomes(study.runs(ds)).droplevel("workload")
     assert list(outcomes.index) == list(study.RULES)
     assert outcomes.loc[study.WEAK, ["8 workers", "16 workers", "32 workers"]].tolist() == [
         "3 of 3",
