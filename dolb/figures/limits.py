@@ -35,7 +35,7 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
     """
     links = sorted({f"{gbit:g} Gbit/s" for gbit in curves["gbit"] if gbit < float("inf")}, key=_number)
     table = curves.assign(link=[f"{gbit:g} Gbit/s" if gbit < float("inf") else "free" for gbit in curves["gbit"]])
-    link, device = _chosen("link", "simulated link ", links[::-1]), _chosen("device", "device ", _devices(curves))
+    link, device = _chosen("link", "simulated link ", links), _chosen("device", "device ", _devices(curves))
     picks = alt.selection_point(fields=["arch"], bind="legend")
     y = alt.Y("speedup:Q", title="speedup").scale(type="log", base=2, nice=False).axis(values=_POWERS, format="d")
     base = alt.Chart(table.drop(columns="gbit")).transform_filter("datum.device_kind === device").encode(
@@ -71,7 +71,7 @@ def _number(words: str) -> float:
 
 
 def _devices(table: pd.DataFrame) -> list[str]:
-    return sorted(set(table["device_kind"]), reverse=True)  # the CPU last, which is shown first
+    return sorted(set(table["device_kind"]))  # a GPU last, which is shown first
 
 
 def _hover(x: str, y: str, form: str) -> list[alt.Tooltip]:

@@ -79,10 +79,9 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     ``curves`` has workload, clock, rule, workers, updates, seconds, loss, target_loss.
     """
     one = curves[curves["workers"] == 1]
-    drawn_rules = curves[curves["workers"] > 1].groupby("workers")["rule"].nunique()
-    counts = sorted(map(int, drawn_rules.index), key=lambda count: (-drawn_rules[count], -count))  # all rules first
+    counts = sorted({int(count) for count in curves["workers"]} - {1}, key=lambda count: abs(count - 8))  # many, not all
     params = [
-        _radio("along", "along ", ["seconds", "updates"]), _radio("chosen_workers", "workers ", counts or [1]),
+        _radio("along", "along ", ["updates", "seconds"]), _radio("chosen_workers", "workers ", counts or [1]),
         _radio("curve_load", "workload ", list(dict.fromkeys(curves["workload"]))),
         _radio("curve_clock", "a worker is ", list(dict.fromkeys(curves["clock"]))),
     ]  # fmt: skip

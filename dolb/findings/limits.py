@@ -47,7 +47,7 @@ def narrow(ds: xr.Dataset, archs: Sequence[str] | None = None) -> xr.Dataset:
 
 def _networks(ds: xr.Dataset) -> pd.DataFrame:
     measured = rows(ds, "measured")
-    return measured[measured["product"] == ""]
+    return measured.loc[measured["product"] == "", [*_CURVE, "batch_size", "step_seconds", "parameters"]]
 
 
 def layers(ds: xr.Dataset) -> pd.DataFrame:
@@ -76,13 +76,12 @@ def free(ds: xr.Dataset) -> pd.DataFrame:
     ``serial`` is the share of the whole batch's time that layers take which do not scale (`SHRINKS`).
     """
     networks, by_layer, made = _networks(ds), layers(ds), []
-    wholes = _wholes(networks)
+    wholes, layered = _wholes(networks), dict(iter(by_layer.groupby(_CURVE)))
     for values, group in networks.groupby(_CURVE, sort=False):
         named = dict(zip(_CURVE, values, strict=True))
         seconds = group.set_index("batch_size")["step_seconds"].sort_index()
         batch = int(wholes[named["device_kind"], named["arch"]])
-        mine = by_layer[(by_layer[_CURVE] == list(values)).all(axis=1)]
-        times = mine.pivot_table(index="layer", columns="batch_size", values="seconds")
+        times = layered[values].pivot_table(index="layer", columns="batch_size", values="seconds")
         stuck = times[batch] < SHRINKS * times[seconds.index[0]]
         serial = float(times.loc[stuck, batch].sum() / times[batch].sum())
         for size in seconds.index[seconds.index <= batch]:
@@ -223,13 +222,13 @@ def stops(ds: xr.Dataset) -> pd.DataFrame:
 
     Between two numbers of nodes it is interpolated where twice as many are exactly `PAYS` times as fast.
     """
-    networks, made = _networks(ds), []
     by: list[str] = [*_CURVE, "batch_size", "gbit"]
-    for key, group in _shared(ds).groupby(by, sort=False):
+    times = _networks(ds)[[*_CURVE, "batch_size", "step_seconds"]].groupby(_CURVE)
+    single = {key: dict(zip(own["batch_size"], own["step_seconds"], strict=True)) for key, own in times}
+    made = []
+    for key, group in _shared(ds)[[*by, "nodes", "step_seconds"]].groupby(by, sort=False):
         *values, batch, gbit = cast("tuple[Any, ...]", key)
-        named = dict(zip(_CURVE, values, strict=True))
-        mine = networks[(networks[_CURVE] == values).all(axis=1)].set_index("batch_size")["step_seconds"]
-        alone: dict[Any, float] = mine.to_dict()
+        named, alone = dict(zip(_CURVE, values, strict=True)), single[tuple(values)]
         linked = {1.0: alone[batch], **dict(zip(group["nodes"], group["step_seconds"], strict=True))}
         unlinked = {batch / size: seconds for size, seconds in alone.items() if size <= batch}
         made.append({**named, "batch_size": batch, "gbit": gbit, "nodes": _last_that_pays(linked)})

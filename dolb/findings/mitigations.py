@@ -45,8 +45,8 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers a row for each way: megabytes and seconds of a step, and accuracy beside plain training's."""
     found = savings(ds)
     by_what = {what: rows.set_index("way") for what, rows in found.groupby("what")}
-    made = pd.DataFrame(index=pd.Index(found["way"].unique(), name="what is sent"))
-    made["MB a step"] = by_what["megabytes"]["value"].groupby(level=0).mean().map("{:.2g}".format)
+    megabytes = by_what["megabytes"]["value"].groupby(level=0).mean().sort_values(ascending=False)
+    made = pd.DataFrame({"MB a step": megabytes.map("{:.2g}".format)}).rename_axis("what is sent")
     seconds = found[found["what"] == "seconds"].pivot_table(index="way", columns="link_mbit", values="value")
     for rate in seconds:
         made[f"s a step at {rate:g} Mbit/s"] = seconds[rate].map("{:.2f}".format)

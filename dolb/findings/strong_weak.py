@@ -111,7 +111,8 @@ def curves(ds: xr.Dataset, timed: pd.DataFrame, seed: int | None = None) -> pd.D
     seed = int(timed["seed"].min()) if seed is None else seed
     frame, losses = runs(ds), ds["test_loss"].to_numpy()
     parts = []
-    for row in timed[timed["seed"] == seed].to_dict("records"):
+    drawn = timed.assign(clock=pd.Categorical(timed["clock"], list(CLOCKS.values()))).sort_values(CELL)
+    for row in drawn[drawn["seed"] == seed].to_dict("records"):
         same = frame[["workload", "rule", "workers", "seed"]] == [row["workload"], row["rule"], row["workers"], seed]
         loss = losses[np.flatnonzero(same.all(axis=1))[0]][: row["epochs_done"]]
         updates = np.arange(1, len(loss) + 1) * row["epoch_updates"]
