@@ -30,7 +30,9 @@ def _by_seed(values: pd.Series) -> pd.Series:
 
 def _further(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate | None]:
     """K1: nodes up to which twice as many pay, of GoogLeNet over AlexNet, at one batch over the study's links."""
-    ratios = np.exp(np.log(study.further(found[SLUG])).unstack("device_kind").dropna().mean(axis=1))
+    logs = np.log(study.further(found[SLUG])).rename("value").reset_index()
+    wide = logs.pivot_table(index="seed", columns="device_kind", values="value").dropna()
+    ratios = np.exp(wide.mean(axis=1))
     return [geometric(ratios) if len(ratios) > 1 else None]
 
 

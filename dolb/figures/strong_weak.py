@@ -27,7 +27,7 @@ def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
     """Draw time to the target by workers, a line per rule: full points where steps are measured, hollow simulated ones.
 
     ``cells`` has workload, clock, rule, workers, seconds, low, high, updates, step_seconds, source, reached, n.
-    A cross is a cell in which runs miss the target; grey is one worker's time over the number of workers.
+    A cross at the top is a cell in which runs miss the target; grey is one worker's time over the number of workers.
     """
     load = _radio("chosen_load", "workload ", list(dict.fromkeys(cells["workload"])))
     clock = _radio("chosen_clock", "a worker is ", list(dict.fromkeys(cells["clock"])))
@@ -41,22 +41,16 @@ def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
     )  # fmt: skip
     y = (
         alt.Y("seconds:Q", title="seconds to the target loss")
-        .scale(type="log", nice=False, padding=12)
+        .scale(type="log", nice=False, padding=62)  # room for crosses
         .axis(format="~g")
     )
     picks = alt.selection_point(fields=["rule"], bind="legend")
-    base = alt.Chart(cells).transform_filter(chosen).encode(color=_colour(), opacity=picked(picks))
+    drawn = alt.Chart(cells).transform_filter(chosen).encode(color=_colour(), opacity=picked(picks))
+    base = drawn.transform_filter("datum.reached == datum.n")
     line = base.mark_line(strokeWidth=2).encode(x=x, y=y)
     bars = base.mark_rule(strokeWidth=1.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q")
-    marks = base.transform_calculate(
-        drawn="datum.reached < datum.n ? 'misses the target' : datum.source + ' steps'"
-    ).mark_point(size=80, strokeWidth=2, opacity=1).encode(
-        x=x, y=y,
-        shape=alt.Shape("drawn:N", title=None, legend=alt.Legend(orient="bottom", direction="vertical")).scale(
-            domain=["measured steps", "simulated steps", "misses the target"], range=["circle", "square", "cross"]
-        ),
-        fill=alt.condition("datum.drawn == 'measured steps'", _colour().legend(None), alt.value("transparent")),
-        tooltip=[
+    told = {
+        "tooltip": [
             alt.Tooltip("rule:N", title="scaling"), alt.Tooltip("workers:Q"),
             alt.Tooltip("batch_size:Q", title="global batch"), alt.Tooltip("updates:Q", format=",.0f"),
             alt.Tooltip("step_seconds:Q", title="seconds of a step", format=".3g"),
@@ -66,9 +60,24 @@ def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
             alt.Tooltip("high:Q", title="interval to", format=".3g"),
             alt.Tooltip("reached:Q", title="runs that reach it"), alt.Tooltip("n:Q", title="of runs"),
         ],
+    }  # fmt: skip
+    marks = base.transform_calculate(drawn="datum.source + ' steps'").mark_point(
+        size=80, strokeWidth=2, opacity=1
+    ).encode(
+        x=x, y=y, **told,
+        shape=alt.Shape("drawn:N", title=None, legend=alt.Legend(orient="bottom", direction="vertical")).scale(
+            domain=["measured steps", "simulated steps", "misses the target"], range=["circle", "square", "cross"]
+        ),
+        fill=alt.condition("datum.drawn == 'measured steps'", _colour().legend(None), alt.value("transparent")),
     )  # fmt: skip
+    missed = [
+        drawn.transform_filter(f"datum.reached < datum.n && datum.rule == '{rule}'")
+        .mark_point(size=80, shape="cross", filled=True)
+        .encode(x=x, y=alt.value(10 + 14 * place), **told)
+        for place, rule in enumerate(RULES)
+    ]
     under = alt.Chart(ideal).transform_filter(chosen).mark_line(color=REPORTED, strokeDash=[4, 3]).encode(x=x, y=y)
-    return alt.layer(under, line.add_params(picks, load, clock), bars, marks).properties(
+    return alt.layer(under, line.add_params(picks, load, clock), bars, marks, *missed).properties(
         width="container", height=340, title=titled(title)
     )
 
@@ -79,7 +88,9 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     ``curves`` has workload, clock, rule, workers, updates, seconds, loss, target_loss.
     """
     one = curves[curves["workers"] == 1]
-    counts = sorted({int(count) for count in curves["workers"]} - {1}, key=lambda count: abs(count - 8))  # many, not all
+    counts = sorted(
+        {int(count) for count in curves["workers"]} - {1}, key=lambda count: abs(count - 8)
+    )  # many, not all
     params = [
         _radio("along", "along ", ["updates", "seconds"]), _radio("chosen_workers", "workers ", counts or [1]),
         _radio("curve_load", "workload ", list(dict.fromkeys(curves["workload"]))),

@@ -65,9 +65,12 @@ def _wholes(networks: pd.DataFrame) -> pd.Series:
     counts = networks.groupby(["device_kind", "arch", "batch_size"])["seed"].nunique().reset_index(name="seeds")
     counts = counts[counts["seeds"] == counts.groupby(["device_kind", "arch"])["seeds"].transform("max")]
     studied = counts["batch_size"] == counts["arch"].map(BATCHES)
-    return counts.assign(studied=studied).sort_values(["studied", "batch_size"]).groupby(["device_kind", "arch"])[
-        "batch_size"
-    ].last()
+    return (
+        counts.assign(studied=studied)
+        .sort_values(["studied", "batch_size"])
+        .groupby(["device_kind", "arch"])["batch_size"]
+        .last()
+    )
 
 
 def free(ds: xr.Dataset) -> pd.DataFrame:

@@ -195,7 +195,7 @@ def step_table(steps: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     own = own[own["source"] == np.where(own["ranks"] == 1, "measured", "simulated")]
     whole = own.groupby("data")["batch_size_per_rank"].transform("max")
     own = own[own["batch_size_per_rank"] == whole // own["ranks"]]
-    table = (1000 * own.assign(network=own["data"].map(named), clock=own["device_kind"].map(CLOCKS)).pivot(
+    table = (1000 * own.assign(network=own["data"].map(named), clock=own["device_kind"].map(CLOCKS)).pivot_table(
         index=["network", "clock"], columns="ranks", values="step_seconds"
     )).map("{:.3g}".format)  # fmt: skip
     table.columns = [f"{ranks} workers" if ranks > 1 else "one worker" for ranks in table.columns]
