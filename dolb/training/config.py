@@ -6,11 +6,12 @@ import math
 import re
 from dataclasses import dataclass, fields
 
+from dolb import augment as augmentation
 from dolb import models
 from dolb.config import Keyed
 from dolb.training import schedule
 
-AUGMENTS = ("default", "none", "crop", "crop-flip")
+AUGMENTS = ("default", *augmentation.AUGMENTS)
 PRECISIONS = ("fp32", "bf16")
 # Update rules, each with the fields that it alone reads.
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}

@@ -43,7 +43,7 @@ def test_known_knobs_are_found_again_from_every_other_point():
 
 @pytest.fixture(scope="module")
 def published():
-    return fit.published()[1]
+    return fit.published()
 
 
 def test_a_published_point_says_where_it_is_from_and_how_it_was_read(published):
@@ -67,7 +67,7 @@ def test_points_that_judge_are_met_within_a_few_percent(published):
     assert (judged**2).mean() < (published.loc[published["used"] == "judge", "guessed"] ** 2).mean()
 
 
-@pytest.mark.parametrize("name", list(fit.GLOBAL))
+@pytest.mark.parametrize("name", list(network.FITTED))
 def test_no_other_value_fits_the_points_better_that_are_there_to_fit(name):
     points = fit.published_points().query("used == 'fit'").to_dict("records")
 

@@ -11,7 +11,7 @@ import pytest
 
 from dolb import claims, recipes, results
 from dolb.recipes.filtered import equal_updates
-from dolb.recipes.study import STUDIES
+from dolb.recipes.study import STUDIES, rate
 from dolb.training.config import RunConfig
 
 NETWORKS = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"}
@@ -166,9 +166,9 @@ def test_sets_differ_in_nothing_but_the_subset():
 
 
 def test_the_rate_is_a_power_of_the_batch_size_through_two_that_were_tuned():
-    assert recipes.rate("paper", 256) == 0.003
-    assert recipes.rate("paper", 6272) == 0.05
-    middle = recipes.rate("paper", round(math.sqrt(256 * 6272)))
+    assert rate("paper", 256) == 0.003
+    assert rate("paper", 6272) == 0.05
+    middle = rate("paper", round(math.sqrt(256 * 6272)))
     assert middle == pytest.approx(math.sqrt(0.003 * 0.05), rel=0.01)
 
 
@@ -261,7 +261,7 @@ def test_the_rates_that_were_taken_are_among_those_tried_and_all_else_is_the_rec
         assert {run.subset for run in runs} == {"full"}
         for size, lr in recipes.tuned(scale).items():
             assert lr in {run.lr for run in runs if run.batch_size == size}
-            assert lr == recipes.rate(scale, size)
+            assert lr == rate(scale, size)
     study = {run.batch_size: run for run in recipes.configs("filtered-large-batch", "paper", sets=["full"], seeds=[0])}
     ours = next(run for run in recipes.configs("tuning", "paper") if (run.batch_size, run.lr) == (6272, 0.05))
     assert ours.as_dict() | {"experiment": ""} == study[6272].as_dict() | {"experiment": ""}
