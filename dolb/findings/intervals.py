@@ -36,6 +36,12 @@ class Estimate:
         return self.map(lambda value: 100 * value)
 
 
+def written(value: float, low: float, high: float, form: str) -> str:
+    """Return a number with its interval as tables for readers have it, alone where its interval is not known."""
+    bounds = f" ({low:{form}} to {high:{form}})" if np.isfinite(low) else ""
+    return f"{value:{form}}{bounds}"
+
+
 def student(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
     """Return the mean of independent repetitions, with Student's interval; of one repetition it has no end."""
     values = np.asarray(values, dtype=float)
