@@ -170,7 +170,7 @@ def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "") -> Pa
         alt.Tooltip("efficiency_low:Q", title="band from", format=".1%"),
         alt.Tooltip("efficiency_high:Q", title="band to", format=".1%"),
     ]
-    zoom = alt.selectioninterval(name="gpus", bind="scales", encodings=["x"])
+    zoom = alt.selection_interval(name="gpus", bind="scales", encodings=["x"])
     ends = alt.Chart(pd.DataFrame({"ranks": [studied], "words": [f"the study: {studied:,}"]})).encode(x="ranks:Q")
     return alt.layer(
         base.mark_area(fillOpacity=0.13).encode(
@@ -204,7 +204,7 @@ def predicted(table: pd.DataFrame, title: str = "") -> Panel:
     return alt.layer(
         base.mark_area(fillOpacity=0.2).encode(y=alt.Y("efficiency_low:Q"), y2="efficiency_high:Q"),
         base.mark_line(strokeDash=DASHED).encode(y=y).add_params(
-            alt.selectioninterval(name="gpus", bind="scales", encodings=["x"])
+            alt.selection_interval(name="gpus", bind="scales", encodings=["x"])
         ),
         base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
     ).properties(width=560, height=280, title=title)  # fmt: skip
