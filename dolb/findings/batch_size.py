@@ -326,6 +326,6 @@ def even_table(pairs: pd.DataFrame) -> pd.DataFrame:
             "accuracy": pairs["accuracy"].map("{:.1%}".format),
             "even batch size": pairs["even_size"].map("{:,}".format),
             "its accuracy": pairs["even_accuracy"].map("{:.1%}".format),
-            "change (points)": [written(*bounds, "+.1f") for bounds in points.to_numpy()],
+            "change (points)": [written("+.1f", *bounds) for bounds in points.to_numpy()],
         }
     )

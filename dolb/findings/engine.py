@@ -128,7 +128,7 @@ def differences_table(found: pd.DataFrame) -> pd.DataFrame:
             "rate": found["lr"],
             "plain": found["plain"].map("{:.1%}".format),
             "fast": found["fast"].map("{:.1%}".format),
-            "difference in points": [written(*bounds, "+.1f") for bounds in points.to_numpy()],
+            "difference in points": [written("+.1f", *bounds) for bounds in points.to_numpy()],
             "seeds": found["seeds"],
             "collapsed near the end": found["collapsed"],
         }

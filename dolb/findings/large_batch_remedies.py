@@ -174,7 +174,7 @@ def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
             "use": [row["remedies"] or PLAIN for row in rows],
             "with": [", ".join(f"{name} {value}" for name, value in row["settings"].items()) for row in rows],
             "test accuracy": [_percent(row) for row in rows],
-            "points over plain": [written(row["gain"], row["gain_low"], row["gain_high"], "+.1f") for row in rows],
+            "points over plain": [written("+.1f", row["gain"], row["gain_low"], row["gain_high"]) for row in rows],
             "as good within error": [", ".join(row["as_good"]) for row in rows],
         }
     )
@@ -190,7 +190,7 @@ def accuracy_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _percent(row: Mapping[Hashable, Any]) -> str:
-    return written(row["accuracy"], row["low"], row["high"], ".1%")
+    return written(".1%", row["accuracy"], row["low"], row["high"])
 
 
 def times(table: pd.DataFrame) -> pd.DataFrame:

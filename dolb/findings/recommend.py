@@ -77,6 +77,6 @@ def shown(best: pd.DataFrame) -> pd.DataFrame:
             "seconds of one run": best["seconds"].map("{:,.1f}".format),
             "batch size": best["batch_size"].map("{:,}".format),
             "learning rate": best["lr"].map("{:g}".format),
-            "test accuracy": [written(*row, ".1%") for row in bounds],
+            "test accuracy": [written(".1%", *row) for row in bounds],
         }
     )

@@ -58,7 +58,7 @@ def table(ds: xr.Dataset, source: str) -> pd.DataFrame:
     """Return the shares of one source for readers: a row for each part, a column for each library."""
     found = shares(ds).query("source == @source").dropna(subset="value")
     texts = [
-        written(row["value"], row["low"], row["high"], ".0%") if row["value"] else "none"
+        written(".0%", row["value"], row["low"], row["high"]) if row["value"] else "none"
         for row in found.to_dict("records")
     ]
     wide = found.assign(text=texts).pivot_table(index="part", columns="variant", values="text", aggfunc="first")
