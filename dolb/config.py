@@ -28,6 +28,16 @@ class Keyed:
         """Rebuild a record from a mapping that may hold more names than it has."""
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
+    def coerce(self) -> None:
+        """Take whole numbers for floats where a float is meant, and raise a ``TypeError`` for any other type."""
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), type(field.default)
+            value = value.item() if hasattr(value, "item") else value
+            value = float(value) if wanted is float and type(value) is int else value
+            if type(value) is not wanted:
+                raise TypeError(f"{field.name} must be {wanted.__name__}, got {value!r} ({type(value).__name__})")
+            object.__setattr__(self, field.name, value)
+
     def refuse_unknown(self, **accepted: Sequence[str]) -> None:
         """Raise a ``ValueError`` for the first of these fields whose value is not accepted."""
         for name, values in accepted.items():
@@ -40,3 +50,9 @@ class Keyed:
             if getattr(self, name) < least:
                 allowed = "must not be negative" if least == 0 else f"must be at least {least:g}"
                 raise ValueError(f"{name} {allowed}, got {getattr(self, name)}")
+
+    def refuse_not_positive(self, *names: str) -> None:
+        """Raise a ``ValueError`` for the first of these fields that is not above zero."""
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")

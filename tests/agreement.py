@@ -1,4 +1,4 @@
-"""Numbers on which figures and verdicts rest, kept in tests/numbers, and how others are compared with them.
+"""Numbers on which figures and verdicts rest, kept in tests/numbers, and how others, and runs, are compared.
 
 ``DOLB_WRITE_NUMBERS=1 pytest tests/numbers`` writes them anew, after new results; then look at what moved.
 """
@@ -8,9 +8,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import xarray as xr
 
 NUMBERS = Path(__file__).parent / "numbers"
+SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
+
+
+def same_bits(one: xr.Dataset, other: xr.Dataset) -> bool:
+    """Return whether two Datasets of runs have the same numbers after every epoch."""
+    return all(np.array_equal(one[name], other[name], equal_nan=True) for name in SERIES)
 
 
 def agrees(found: pd.DataFrame, name: str, by: list[str], **renamed: str) -> None:

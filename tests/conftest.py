@@ -3,8 +3,11 @@
 import contextlib
 import ctypes
 import importlib.util
+import json
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -96,6 +99,24 @@ def require_part() -> RequirePart:
         pytest.skip(f"{part}: {reason}")
 
     return require
+
+
+@pytest.fixture(scope="session")
+def in_javascript(require_part: RequirePart) -> Callable[[Path, str, list], list]:
+    """Apply a function of what a script exports, its ``api``, in JavaScript to each of what is given."""
+    node = shutil.which("node")
+    require_part("node", node is not None, "node is not installed")
+
+    def apply(script: Path, function: str, given: list) -> list:
+        program = f"""
+          const api = require({json.dumps(str(script))});
+          console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0, "utf8")).map({function})));
+        """
+        command, said = [node, "-e", program], json.dumps(given)
+        done = subprocess.run(command, input=said, capture_output=True, text=True, check=True, timeout=60)
+        return json.loads(done.stdout)
+
+    return apply
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dolb.augment import AUGMENTS, DeviceImages, EpochDraw, default_augment, draw_epoch
 
@@ -79,18 +78,6 @@ def test_a_batch_equals_the_plain_reference_bit_by_bit(augment):
     assert np.array_equal(batch.numpy(), reference(images, draw, 4))
     assert batch.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(resident.labels, torch.from_numpy(labels))
-
-
-def test_a_batch_equals_torchvisions_transforms_bit_by_bit():
-    from torchvision.transforms import functional as vision
-
-    images, labels = pictures()
-    draw = draw_epoch(len(images), 0, 0, **DRAWS)
-    batch = DeviceImages(images, labels, MEAN, STD, "cpu").batch(*drawn_tensors(draw))
-    for k, index in enumerate(draw.order):
-        picture = vision.crop(vision.pad(Image.fromarray(images[index]), [4]), draw.dy[k], draw.dx[k], 10, 12)
-        picture = vision.hflip(picture) if draw.flip[k] else picture
-        assert torch.equal(batch[k], vision.normalize(vision.to_tensor(picture), MEAN, STD))
 
 
 def test_evaluation_sees_the_images_as_they_are():

@@ -140,44 +140,6 @@ def benchmark_of(seconds):
     return xr.Dataset(columns)
 
 
-def test_the_published_step_of_resnet18_at_batch_32_is_at_least_three_times_faster(repo_root):
-    ds = results.load(repo_root / "results" / "benchmarks.nc")
-    cells = findings.compare(steps.select(ds, steps.ON_CPU, ["resnet18"], [32]), steps.STOCK)
-    ours = cells[cells["program"] == "dolb"]
-    assert len(ours)
-    assert (ours["ratio_low"] >= 3).all()  # with the lower end of its 95% interval
-
-
-@pytest.mark.parametrize(
-    ("arch", "batch_size", "target"),
-    [
-        ("resnet18", 64, 20),
-        ("resnet18", 256, 12),
-        ("resnet18", 1024, 5),
-        ("resnet18", 16384, 1.5),
-        ("resnet152", 256, 8),
-    ],
-)
-def test_the_published_engine_on_a_gpu_is_faster_than_the_plain_loop_by_its_target(repo_root, arch, batch_size, target):
-    """The targets are the project's own, for as many runs at once as suit the device."""
-    ds = results.load(repo_root / "results" / "benchmarks.nc")
-    cell = steps.select(ds, steps.ON_GPU, [arch], [batch_size])
-    cells = findings.with_floors(findings.compare(cell, steps.EAGER), cell)
-    ours = cells[cells["program"].str.startswith(steps.ENGINE)]
-    fullest = ours[ours["runs_at_once"] == ours.groupby("device")["runs_at_once"].transform("max")]
-    assert len(fullest)
-    assert (fullest["ratio_low"] >= target).all()  # with the lower end of its 95% interval
-
-
-def test_the_published_step_with_lars_or_lamb_is_at_most_15_percent_slower_than_with_sgd(repo_root):
-    """From a batch of 1,024 on, where such optimizers are for."""
-    ds = results.load(repo_root / "results" / "benchmarks.nc")
-    cells = findings.compare(steps.select(ds, steps.BY_OPTIMIZER), "sgd")
-    layerwise = cells[cells["program"].isin(["lars", "lamb"]) & (cells["batch_size"] >= 1024)]
-    assert {"resnet18", "resnet50"} <= set(layerwise["arch"])
-    assert (1 / layerwise["ratio"] <= 1.15).all()
-
-
 def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits(work):
     """Two programs that take 1 ms a step; one does four runs in that time, so its step takes a quarter."""
     ds = steps.time_bursts({"one": work, "four": work}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)

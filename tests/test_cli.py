@@ -13,7 +13,6 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
-from made_landscapes import made_landscape
 from made_runs import made_run
 from made_scaling import made_measurement
 from made_strong_weak import made_steps
@@ -214,13 +213,6 @@ def test_steps_are_published_with_those_of_more_workers_on_every_device(checkout
     assert set(simulated["ranks"].to_numpy()) == {2, 4, 8, 16, 32}
 
 
-def test_a_run_of_the_volumes_of_the_study_is_swept_by_one_command(tmp_path):
-    few = ["--part", "small-volumes", "--workers", "1", "--seeds", "9", "--epochs", "1"]
-    assert "1 runs are in" in dolb(
-        "sweep", "strong-weak", "--scale", "paper", "--device", "cpu", "--store", tmp_path, *few
-    )
-
-
 def test_publishing_from_another_machine_counts_what_is_new_and_says_what_is_left_out(checkout):
     store = results.RunStore(checkout / "store")
     made = {"experiment": "step-timeline", "data": "cifar10"}
@@ -285,16 +277,6 @@ def test_what_is_simulated_is_not_restored(checkout):
     results.save(results.merge(made), checkout / "results" / "step-timeline.nc")
     assert "1 of them new" in dolb("restore", "step-timeline", "--store", checkout / "store")
     assert results.RunStore(checkout / "store").keys() == [made[0]["key"].item()]
-
-
-def test_publishing_keeps_landscapes_whole(checkout):
-    store = results.RunStore(checkout / "store")
-    for seed in (0, 1):
-        store.put(made_landscape(lambda over: 2.0, data="cifar10", arch="resnet18", seed=seed))
-    assert "2 runs, 2 of them new" in dolb("publish", "loss-landscape", "--store", store.folder)
-    ds = results.load(checkout / "results" / "loss-landscape.nc")
-    assert ds["surface_loss"].sizes == {"run": 2, "loss_over": 3, "alpha": 5, "beta": 5}
-    assert (ds["top_eigenvalue"] == 2).all()
 
 
 @pytest.mark.slow

@@ -47,14 +47,6 @@ def test_environment_yml_holds_the_direct_dependencies_and_jupyterlab_and_nothin
     assert pins == {name: str(versions[name]) for name in (canonicalize_name(r.name) for r in RUNTIME + LAB)}
 
 
-def test_environment_yml_installs_dolb_itself_and_its_local_files_exist():
-    *_, pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    assert "-e ." in pip["pip"]
-    constraints = [line.removeprefix("-c ") for line in pip["pip"] if line.startswith("-c ")]
-    assert constraints == ["requirements.lock"]
-    assert (ROOT / "requirements.lock").exists()
-
-
 def test_every_tool_means_the_same_oldest_python():
     assert PROJECT["requires-python"] == f">={OLDEST_PYTHON}"
     assert PYPROJECT["tool"]["mypy"]["python_version"] == OLDEST_PYTHON

@@ -128,17 +128,6 @@ def test_the_map_of_a_mask_serves_for_the_map_alone_and_is_not_made_twice(made, 
     assert {path.name: path.stat().st_mtime_ns for path in moved.rglob("map-*.npz")} == before
 
 
-def test_with_no_time_nothing_is_made_and_that_is_said(tmp_path):
-    with pytest.raises(TimeoutError, match="the time limit of 1e-09 s ended before any of 1 maps and masks"):
-        make([MASK], tmp_path, time_limit=1e-9)
-
-
-def test_what_time_leaves_undone_is_counted(made, store):
-    more = replace(MASK, map_seed=7)
-    ds = make([MASK, more], store, time_limit=1e-9)
-    assert (ds.sizes["run"], ds.attrs["unfinished"]) == (1, 1)
-
-
 def test_a_mask_of_the_size_of_one_that_is_not_there_says_which(tmp_path):
     with pytest.raises(ValueError, match=f"the mask {MASK.key}, whose size random-.* has, is not made yet"):
         make([OTHERS[0]], tmp_path)

@@ -6,7 +6,6 @@ import pytest
 import torch
 import torchvision
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from dolb import models
 
@@ -108,14 +107,7 @@ def test_the_small_networks_have_the_layers_in_their_name_and_the_features_they_
         torch.testing.assert_close(network.fc(features), network(images))
 
 
-def test_vgg11_has_more_weights_to_communicate_for_each_operation_than_the_resnets_and_the_features_it_says():
-    def weights_per_operation(name: str) -> float:
-        with torch.device("meta"), FlopCounterMode(display=False) as counter:  # counted, not carried out
-            network = models.build(name, 10).eval()
-            network(torch.zeros(1, 3, 32, 32))
-        return count(network) / counter.get_total_flops()
-
-    assert weights_per_operation("vgg11") > 1.5 * max(map(weights_per_operation, ("resnet18", "resnet50")))
+def test_vgg11_has_the_features_it_says():
     with torch.device("meta"):
         features = models.features(models.build("vgg11", 10).eval(), "vgg11", torch.zeros(2, 3, 32, 32))
     assert features.shape == (2, models.require("vgg11").feature_width)

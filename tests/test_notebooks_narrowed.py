@@ -38,22 +38,11 @@ def test_the_page_on_large_batches_compares_two_sets_without_full_data(narrowed)
     assert '"set": "full"' not in said
 
 
-def test_the_page_on_warmup_draws_one_batch_size_with_two_lengths(narrowed):
-    said = narrowed("07-warmup", batch_sizes=[300], warmups=[0, 5])
-    assert '"batch_size": 300' in said
-    assert '"batch_size": 600' not in said
-
-
-@pytest.mark.parametrize("name", ["08-lr-scaling", "09-large-batch-remedies"])
-def test_pages_on_rates_and_remedies_draw_two_batch_sizes_of_what_is_published(narrowed, name):
-    sizes = sorted({int(size) for size in results.published(name[3:]).batch_size})
-    said = narrowed(name, batch_sizes=sizes[:2])
+def test_the_page_on_remedies_draws_two_batch_sizes_of_what_is_published(narrowed):
+    sizes = sorted({int(size) for size in results.published("large-batch-remedies").batch_size})
+    said = narrowed("09-large-batch-remedies", batch_sizes=sizes[:2])
     assert f'"batch_size": {sizes[0]}' in said
     assert f'"batch_size": {sizes[-1]}' not in said
-
-
-def test_the_page_on_the_critical_batch_size_can_have_another_target(narrowed):
-    assert "to a training loss of 1.5" in narrowed("10-critical-batch", archs=["resnet18"], target=1.5)
 
 
 def test_the_page_on_strong_and_weak_scaling_draws_the_workers_that_were_asked_for(narrowed):

@@ -4,8 +4,7 @@ import itertools
 import json
 import re
 import shlex
-import shutil
-import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,27 +15,13 @@ from dolb.training.config import RunConfig
 from dolb.training.run import dealt
 from dolb.training.schedule import learning_rates
 
-NODE = shutil.which("node")
 COMMAND = "dolb sweep warmup --scale paper --part warmups"
 
 
 @pytest.fixture(scope="module")
-def in_javascript(repo_root, require_part):
+def in_javascript(in_javascript, repo_root):
     """Apply a JavaScript function of the playground's script to each of what is given."""
-    require_part("node", NODE is not None, "node is not installed")
-    script = repo_root / "dolb" / "viewer" / "playground.js"
-
-    def apply(function, given):
-        program = f"""
-          const api = require({json.dumps(str(script))});
-          console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0, "utf8")).map({function})));
-        """
-        done = subprocess.run(
-            [NODE, "-e", program], input=json.dumps(given), capture_output=True, text=True, check=True, timeout=60
-        )
-        return json.loads(done.stdout)
-
-    return apply
+    return partial(in_javascript, repo_root / "dolb" / "viewer" / "playground.js")
 
 
 def page_data(shown):

@@ -30,7 +30,7 @@ from dolb.claims.rule import OUTCOMES, Claim, Effect, Judge, Verdict, verdict
 
 __all__ = [
     "JUDGES", "OUTCOMES", "Claim", "Effect", "Verdict", "judge", "load", "published_verdicts", "reported_accuracies",
-    "reported_by_set", "sources", "table",
+    "reported_by_set", "table",
 ]  # fmt: skip
 
 JUDGES: dict[str, Judge] = {
@@ -47,14 +47,11 @@ JUDGES: dict[str, Judge] = {
 }
 
 
-def _read(path: str | Path | None) -> dict[str, Any]:
-    path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
-    return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)  # ten times as fast as the other
-
-
 def load(path: str | Path | None = None) -> dict[str, Claim]:
     """Read the claims by id; without a path, those of this package's checkout."""
-    return {entry["id"]: Claim(**{**entry, "effects": _effects(entry)}) for entry in _read(path)["claims"]}
+    path = path or Path(__file__).resolve().parents[2] / "book" / "claims.yml"
+    written = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)  # ten times as fast
+    return {entry["id"]: Claim(**{**entry, "effects": _effects(entry)}) for entry in written["claims"]}
 
 
 def _effects(entry: Mapping[str, Any]) -> tuple[Effect, ...]:
@@ -62,11 +59,6 @@ def _effects(entry: Mapping[str, Any]) -> tuple[Effect, ...]:
         Effect(each["is"], each["unit"], each["smallest"], each.get("no_difference", False))
         for each in entry.get("effects", ())
     )
-
-
-def sources(path: str | Path | None = None) -> dict[str, dict[str, str]]:
-    """Return title, data and networks of the documents, by the name by which they are cited."""
-    return _read(path)["sources"]
 
 
 def judge(claims: Mapping[str, Claim], found: Mapping[str, xr.Dataset]) -> dict[str, Verdict]:

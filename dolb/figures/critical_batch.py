@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import COLOURS, REPORTED, Panel, by_depth, network_colour, picked, titled
+from dolb.figures.style import COLOURS, REPORTED, Panel, by_depth, interval, network_colour, picked, titled
 
 _TICKS = alt.Axis(values=[part * 10**power for power in range(8) for part in (1, 2, 5)], format="~s", grid=False)
 
@@ -71,8 +71,7 @@ def noise_scales(table: pd.DataFrame, reported: float | None = None, title: str 
         alt.Tooltip("arch:N", title="network"),
         alt.Tooltip("what:N", title="from"),
         alt.Tooltip("value:Q", title="batch size", format=",.0f"),
-        alt.Tooltip("low:Q", title="interval from", format=",.0f"),
-        alt.Tooltip("high:Q", title="interval to", format=",.0f"),
+        *interval(",.0f"),
     ]
     y = alt.Y("value:Q", title="batch size", scale=scale, axis=_TICKS)
     line = alt.Chart(pd.DataFrame({"value": [] if reported is None else [reported]})).mark_rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import COLOURS, REPORTED, Panel, batch_size_axis, by_depth, picked
+from dolb.figures.style import COLOURS, REPORTED, Panel, batch_size_axis, by_depth, interval, picked
 
 LEGEND = alt.Legend(orient="top", columns=2, labelLimit=300)
 OURS, OTHERS = [COLOURS[1], COLOURS[0]], [COLOURS[4], COLOURS[2], COLOURS[3], COLOURS[5]]
@@ -29,8 +29,7 @@ def ratios(table: pd.DataFrame, baseline: str, title: str = "") -> Panel:
             alt.Tooltip("cell:N", title="network"),
             alt.Tooltip("program:N", title="program"),
             alt.Tooltip("ratio:Q", title=f"times the {baseline}", format=".2f"),
-            alt.Tooltip("ratio_low:Q", title="interval from", format=".2f"),
-            alt.Tooltip("ratio_high:Q", title="interval to", format=".2f"),
+            *interval(".2f", "ratio_"),
             alt.Tooltip("images_per_second:Q", title="images per second", format=",.0f"),
             alt.Tooltip("repeats:Q", title="repetitions"),
         ],
@@ -68,8 +67,7 @@ def speeds(cells: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("program:N", title="program"),
         alt.Tooltip("batch_size:Q", title="batch size", format=",d"),
         alt.Tooltip("images_per_second:Q", title="images per second", format=",.0f"),
-        alt.Tooltip("low:Q", title="interval from", format=",.0f"),
-        alt.Tooltip("high:Q", title="interval to", format=",.0f"),
+        *interval(",.0f"),
         alt.Tooltip("of_limit:Q", title="of the limit", format=".0%"),
     ]
     limits = of_network.transform_fold(["arithmetic", "memory"], as_=["limited", "most"]).encode(

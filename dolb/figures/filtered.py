@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked, titled
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, interval, picked, titled
 
 SETS = ["full", "filtered", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
 _COLOUR = dict(
@@ -74,8 +74,7 @@ def gains(table: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel
         alt.Tooltip("other:N", title="compared with"),
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
         alt.Tooltip("points:Q", title="filtered gains, points", format="+.2f"),
-        alt.Tooltip("low:Q", title="interval from", format="+.2f"),
-        alt.Tooltip("high:Q", title="interval to", format="+.2f"),
+        *interval("+.2f"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
     zero = alt.Chart(pd.DataFrame({"points": [0.0]})).mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(y=change)
@@ -152,8 +151,7 @@ def _tooltip(decay: bool = True) -> list[alt.Tooltip]:
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
         *([alt.Tooltip("weight_decay:Q", title="weight decay")] if decay else []),
         alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
-        alt.Tooltip("low:Q", title="interval from", format=".2%"),
-        alt.Tooltip("high:Q", title="interval to", format=".2%"),
+        *interval(".2%"),
         alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("updates:Q", format=","),
     ]

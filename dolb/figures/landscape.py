@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures.filtered import SETS, set_colour
-from dolb.figures.style import REPORTED, Panel, picked, titled
+from dolb.figures.style import REPORTED, Panel, interval, picked, titled
 
 
 def curvature_ratios(
@@ -41,8 +41,7 @@ def curvature_ratios(
         alt.Tooltip("other:N", title="compared with"),
         alt.Tooltip("batch:N", title="batch size"),
         alt.Tooltip("ratio:Q", format=".2f"),
-        alt.Tooltip("low:Q", title="interval from", format=".2f"),
-        alt.Tooltip("high:Q", title="interval to", format=".2f"),
+        *interval(".2f"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
     x = alt.X("ratio:Q", title="curvature of the other set over that of filtered data")

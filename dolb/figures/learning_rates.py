@@ -15,6 +15,7 @@ from dolb.figures.style import (
     Panel,
     accuracy_tooltip,
     by_depth,
+    interval,
     picked,
     titled,
 )
@@ -130,8 +131,7 @@ def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: s
     line = ridge.mark_line(color="white", strokeWidth=2, point={"color": "white", "size": 50})
     about = [
         alt.Tooltip("best:Q", title="best rate", format=".3f"),
-        alt.Tooltip("low:Q", title="interval from", format=".3f"),
-        alt.Tooltip("high:Q", title="interval to", format=".3f"),
+        *interval(".3f"),
     ]
     bars = ridge.mark_rule(color="white", strokeWidth=1.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q")
     return alt.layer(tile, bars, line.encode(x=x, y=alt.Y("best:Q"), tooltip=about)).properties(
@@ -217,8 +217,7 @@ def _rows_of_methods(
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
         alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
         alt.Tooltip("gain:Q", title="points over plain", format="+.2f"),
-        alt.Tooltip("gain_low:Q", title="interval from", format="+.2f"),
-        alt.Tooltip("gain_high:Q", title="interval to", format="+.2f"),
+        *interval("+.2f", "gain_"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
     if choice is not None:

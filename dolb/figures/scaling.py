@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, picked
+from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, interval, picked
 
 DASHED = [6, 4]
 LIBRARIES = {"DDP": COLOURS[0], "Horovod": COLOURS[4]}
@@ -27,13 +27,6 @@ def _ranks(ticks: Iterable[int], title: str) -> alt.X:
     return alt.X("ranks:Q", title=title).scale(type="log", nice=False, padding=14).axis(
         values=sorted({int(count) for count in ticks}), format=",d", grid=False, labelOverlap=True
     )  # fmt: skip
-
-
-def _interval(form: str) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("low:Q", title="interval from", format=form),
-        alt.Tooltip("high:Q", title="interval to", format=form),
-    ]
 
 
 def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: int, title: str = "") -> Panel:
@@ -58,7 +51,7 @@ def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: 
         x=x, color=colour, opacity=picked(series)
     )
     hover = [alt.Tooltip("ranks:Q", format=","), alt.Tooltip("value:Q", title="DDP over Horovod", format=".3f")]
-    hover += _interval(".3f")
+    hover += interval(".3f")
     ends = alt.Chart(pd.DataFrame({"ranks": [studied], "words": [f"the study: {studied:,}"]})).encode(x="ranks:Q")
     return alt.layer(
         alt.Chart(pd.DataFrame({"value": [1.0]})).mark_rule(color=REPORTED).encode(y=y),
@@ -92,7 +85,7 @@ def measured_scaling(cells: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("batch_size:Q", title="global batch size", format=","),
         alt.Tooltip("images_per_second:Q", title="images per second", format=",.1f"),
         alt.Tooltip("efficiency:Q", title="efficiency", format=".1%"),
-        *_interval(".1%"),
+        *interval(".1%"),
         alt.Tooltip("repeats:Q", title="launches"),
     ]
     base = alt.Chart(table).transform_filter("datum.setup === shown").encode(x=_ranks(table["ranks"], "ranks"))
@@ -125,7 +118,7 @@ def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> P
         alt.Tooltip("achieved_mbit:Q", title="TCP gets, Mbit/s", format=",.4~r"),
         alt.Tooltip("step_seconds:Q", title="seconds of a step", format=",.3~r"),
         alt.Tooltip("efficiency:Q", title="efficiency", format=".1%"),
-        *_interval(".1%"),
+        *interval(".1%"),
         alt.Tooltip("repeats:Q", title="launches"),
     ]
     dashed = alt.Chart(lines).transform_filter("datum.setup === linked").mark_line(strokeWidth=2, strokeDash=DASHED)
@@ -284,8 +277,7 @@ def tuning(table: pd.DataFrame, title: str = "") -> Panel:
         alt.Tooltip("panel:N", title="what"),
         alt.Tooltip("setting:N", title="setting"),
         alt.Tooltip("change:Q", title="change", format="+.1%"),
-        alt.Tooltip("change_low:Q", title="interval from", format="+.1%"),
-        alt.Tooltip("change_high:Q", title="interval to", format="+.1%"),
+        *interval("+.1%", "change_"),
         alt.Tooltip("n:Q", title="launches"),
     ]
     mark: dict[str, Any] = {"size": 60, "strokeWidth": 1.5}

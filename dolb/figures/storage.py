@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import COLOURS, PERCENT, Panel, picked, titled
+from dolb.figures.style import COLOURS, PERCENT, Panel, interval, picked, titled
 
 # Each form has one colour in every figure.
 _FORMS = dict(
@@ -44,8 +44,7 @@ def images_per_second(cells: pd.DataFrame, title: str = "") -> Panel:
     tooltip = [
         alt.Tooltip("form:N", title="stored as"), alt.Tooltip("reading:N", title="read"),
         alt.Tooltip("loader_workers:Q", title="processes"), alt.Tooltip("value:Q", title="images/s", format=",.0f"),
-        alt.Tooltip("low:Q", title="interval from", format=",.0f"),
-        alt.Tooltip("high:Q", title="interval to", format=",.0f"), alt.Tooltip("n:Q", title="seeds"),
+        *interval(",.0f"), alt.Tooltip("n:Q", title="seeds"),
     ]  # fmt: skip
     return alt.layer(
         base.mark_line(strokeWidth=2).encode(y=y),
@@ -70,8 +69,7 @@ def starved(table: pd.DataFrame, title: str = "") -> Panel:
     x = alt.X("value:Q", title="share of time that the trainer waits", axis=PERCENT).scale(domainMin=0)
     tooltip = [
         alt.Tooltip("form:N", title="stored as"), alt.Tooltip("order:N", title="read"),
-        alt.Tooltip("value:Q", title="waits", format=".1%"), alt.Tooltip("low:Q", title="interval from", format=".1%"),
-        alt.Tooltip("high:Q", title="interval to", format=".1%"), alt.Tooltip("n:Q", title="seeds"),
+        alt.Tooltip("value:Q", title="waits", format=".1%"), *interval(".1%"), alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("images_per_second:Q", title="images/s", format=",.0f"),
         alt.Tooltip("trainer:Q", title="images/s while it does not wait", format=",.0f"),
     ]  # fmt: skip

@@ -74,6 +74,14 @@ def titled(title: str) -> alt.Title | str:
     return alt.Title(title, anchor="start", offset=12) if title else ""
 
 
+def interval(form: str, of: str = "") -> list[alt.Tooltip]:
+    """Return what the hover says of an interval, whose ends are the columns ``low`` and ``high`` after ``of``."""
+    return [
+        alt.Tooltip(f"{of}low:Q", title="interval from", format=form),
+        alt.Tooltip(f"{of}high:Q", title="interval to", format=form),
+    ]
+
+
 def accuracy_tooltip(seconds: str | None = None) -> list[alt.Tooltip]:
     """Return what the hover over a cell says; its time, too, if a column has it."""
     time = [alt.Tooltip(f"{seconds}:Q", title="device seconds", format=",.1f")] if seconds else []
@@ -82,8 +90,7 @@ def accuracy_tooltip(seconds: str | None = None) -> list[alt.Tooltip]:
         alt.Tooltip("batch_size:Q", title="batch size", format=","),
         alt.Tooltip("lr:Q", title="learning rate"),
         alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
-        alt.Tooltip("low:Q", title="interval from", format=".2%"),
-        alt.Tooltip("high:Q", title="interval to", format=".2%"),
+        *interval(".2%"),
         alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("updates:Q", title="updates", format=","),
         *time,

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import Estimate, bootstrapped, quantiles, size_interval
+from dolb.findings.intervals import Estimate, bootstrapped, quantiles, size_interval, written
 from dolb.findings.runs import AT_CHANCE, final_accuracy
 
 CURVE = ("arch", "lr")
@@ -326,6 +326,6 @@ def even_table(pairs: pd.DataFrame) -> pd.DataFrame:
             "accuracy": pairs["accuracy"].map("{:.1%}".format),
             "even batch size": pairs["even_size"].map("{:,}".format),
             "its accuracy": pairs["even_accuracy"].map("{:.1%}".format),
-            "change (points)": [f"{value:+.1f} ({low:+.1f} to {high:+.1f})" for value, low, high in points.to_numpy()],
+            "change (points)": [written("+.1f", *bounds) for bounds in points.to_numpy()],
         }
     )

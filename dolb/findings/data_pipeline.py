@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -159,17 +158,3 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
     )
     wide = pd.DataFrame(made).reindex([form for form in NAMES if form in set(found["storage"])]).fillna("")
     return wide.rename(index=NAMES).rename_axis("images/s of the form").reset_index()
-
-
-def starved_table(ds: xr.Dataset, device_kinds: Sequence[str] = ("cpu", "cuda")) -> pd.DataFrame:
-    """Return a row for each form: the share of time that the trainer waits, on each device that was measured."""
-    columns = {}
-    for kind in device_kinds:
-        for access, group in starved(ds, kind).groupby("access", sort=False):
-            words = f"{'GPU' if kind == 'cuda' else 'CPU'}, {'in order' if access == 'sequential' else 'random'}"
-            columns[words] = group.set_index("form").apply(_share, axis=1)
-    return pd.DataFrame(columns).fillna("").rename_axis("form").reset_index()
-
-
-def _share(row: pd.Series) -> str:
-    return f"{row['value']:.0%}" + (f" ({row['low']:.0%} to {row['high']:.0%})" if row["n"] > 1 else "")

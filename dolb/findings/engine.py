@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import bootstrapped, quantiles
+from dolb.findings.intervals import bootstrapped, quantiles, written
 from dolb.findings.runs import final_accuracy
 
 CELL = ["arch", "batch_size", "lr"]
@@ -120,6 +120,7 @@ def differences(frame: pd.DataFrame) -> pd.DataFrame:
 
 def differences_table(found: pd.DataFrame) -> pd.DataFrame:
     """Return `differences` for readers, in percent and points."""
+    points = 100 * found[["difference", "low", "high"]]
     return pd.DataFrame(
         {
             "network": found["arch"],
@@ -127,10 +128,7 @@ def differences_table(found: pd.DataFrame) -> pd.DataFrame:
             "rate": found["lr"],
             "plain": found["plain"].map("{:.1%}".format),
             "fast": found["fast"].map("{:.1%}".format),
-            "difference in points": [
-                f"{100 * row['difference']:+.1f} ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
-                for row in found.to_dict("records")
-            ],
+            "difference in points": [written("+.1f", *bounds) for bounds in points.to_numpy()],
             "seeds": found["seeds"],
             "collapsed near the end": found["collapsed"],
         }

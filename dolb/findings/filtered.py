@@ -17,7 +17,7 @@ import xarray as xr
 
 from dolb import results
 from dolb.findings import runs as found
-from dolb.findings.intervals import Estimate, bootstrapped, student
+from dolb.findings.intervals import Estimate, bootstrapped, student, written
 
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
@@ -161,14 +161,10 @@ def sides(table: pd.DataFrame, border: int) -> pd.DataFrame:
     told = table.assign(
         pair=table["one"] + " less " + table["other"],
         where=side + ", equal " + table["equal"],
-        told=[_written(*bounds) for bounds in table[["points", "low", "high"]].to_numpy()],
+        told=[written("+.2f", *bounds) for bounds in table[["points", "low", "high"]].to_numpy()],
     )
     wide = told.pivot_table(index="pair", columns="where", values="told", aggfunc="first", sort=False).fillna("")
     return wide[list(dict.fromkeys(told["where"]))].rename_axis(index=None, columns="points of accuracy")
-
-
-def _written(points: float, low: float, high: float) -> str:
-    return f"{points:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def ways_to_choose(ds: xr.Dataset) -> pd.DataFrame:
@@ -189,7 +185,7 @@ def ways_to_choose(ds: xr.Dataset) -> pd.DataFrame:
                 "images": f"{int(frame.loc[frame['set'] == name, 'training_examples'].min()):,}",
                 "best accuracy": f"{top.loc[name, 'accuracy']:.1%}",
                 "at weight decay": f"{top.loc[name, 'weight_decay']:g}",
-                "less random, points": _written(gain.value, gain.low, gain.high) if gain else "",
+                "less random, points": written("+.2f", gain.value, gain.low, gain.high) if gain else "",
                 "seeds": int(top.loc[name, "n"]),
             }
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,12 @@ class Estimate:
     def points(self) -> Estimate:
         """Return a difference of accuracies in points."""
         return self.map(lambda value: 100 * value)
+
+
+def written(form: str, value: Any, low: Any, high: Any) -> str:
+    """Return a number with its interval as tables for readers have it, alone where its interval is not known."""
+    bounds = f" ({low:{form}} to {high:{form}})" if np.isfinite(low) else ""
+    return f"{value:{form}}{bounds}"
 
 
 def student(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:

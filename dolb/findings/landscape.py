@@ -15,7 +15,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb.findings import filtered
-from dolb.findings.intervals import geometric
+from dolb.findings.intervals import geometric, written
 
 READINGS = {
     "own": "its own training set",  # the loss that training saw; weights and examples differ
@@ -98,7 +98,7 @@ def by_reading(table: pd.DataFrame, measure: str = "normalized_eigenvalue") -> p
     told = rows.assign(
         over=rows["reading"].map(READINGS),
         column=rows["other"] + ", batch " + rows["batch_size"].map("{:,}".format),
-        told=[f"{row.ratio:.2f} ({row.low:.2f} to {row.high:.2f})" for row in rows.itertuples()],
+        told=[written(".2f", row.ratio, row.low, row.high) for row in rows.itertuples()],
     )
     wide = told.pivot_table(index="over", columns="column", values="told", aggfunc="first", sort=False).fillna("")
     order = [words for words in READINGS.values() if words in wide.index]

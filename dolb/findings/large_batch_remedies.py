@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import Estimate, geometric, student
+from dolb.findings.intervals import Estimate, geometric, student, written
 from dolb.findings.recommend import speed_at, speeds
 from dolb.findings.runs import final_accuracy
 
@@ -174,11 +174,7 @@ def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
             "use": [row["remedies"] or PLAIN for row in rows],
             "with": [", ".join(f"{name} {value}" for name, value in row["settings"].items()) for row in rows],
             "test accuracy": [_percent(row) for row in rows],
-            "points over plain": [
-                f"{row['gain']:+.1f}"
-                + (f" ({row['gain_low']:+.1f} to {row['gain_high']:+.1f})" if np.isfinite(row["gain_low"]) else "")
-                for row in rows
-            ],
+            "points over plain": [written("+.1f", row["gain"], row["gain_low"], row["gain_high"]) for row in rows],
             "as good within error": [", ".join(row["as_good"]) for row in rows],
         }
     )
@@ -194,8 +190,7 @@ def accuracy_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _percent(row: Mapping[Hashable, Any]) -> str:
-    bounds = f" ({row['low']:.1%} to {row['high']:.1%})" if np.isfinite(row["low"]) else ""
-    return f"{row['accuracy']:.1%}{bounds}"
+    return written(".1%", row["accuracy"], row["low"], row["high"])
 
 
 def times(table: pd.DataFrame) -> pd.DataFrame:

@@ -115,7 +115,7 @@ def exponent_table(found: dict[str, Estimate]) -> pd.DataFrame:
         {
             "network": list(found),
             "the best rate grows as the batch size to the power": [
-                f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})" for one in found.values()
+                intervals.written(".2f", one.value, one.low, one.high) for one in found.values()
             ],
             "seeds": [one.n for one in found.values()],
         }

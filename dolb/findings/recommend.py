@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from dolb.findings.intervals import written
+
 SIZE = ["arch", "batch_size"]
 FORWARD = 1 / 3  # of the arithmetic of a training step: the backward pass has two products for each of the forward's
 
@@ -75,6 +77,6 @@ def shown(best: pd.DataFrame) -> pd.DataFrame:
             "seconds of one run": best["seconds"].map("{:,.1f}".format),
             "batch size": best["batch_size"].map("{:,}".format),
             "learning rate": best["lr"].map("{:g}".format),
-            "test accuracy": [f"{value:.1%} ({low:.1%} to {high:.1%})" for value, low, high in bounds],
+            "test accuracy": [written(".1%", *row) for row in bounds],
         }
     )

@@ -11,7 +11,7 @@ import xarray as xr
 from dolb import results
 from dolb.findings import ddp_vs_horovod
 from dolb.findings.ddp_vs_horovod import rows
-from dolb.findings.intervals import student
+from dolb.findings.intervals import student, written
 
 LANES = ("compute", "communication", "negotiation", "queue", "copy")
 PARTS = {
@@ -57,13 +57,11 @@ def shares(ds: xr.Dataset) -> pd.DataFrame:
 def table(ds: xr.Dataset, source: str) -> pd.DataFrame:
     """Return the shares of one source for readers: a row for each part, a column for each library."""
     found = shares(ds).query("source == @source").dropna(subset="value")
-    written = [
-        (f"{row['value']:.0%}" + (f" ({row['low']:.0%} to {row['high']:.0%})" if row["n"] > 1 else ""))
-        if row["value"]
-        else "none"
+    texts = [
+        written(".0%", row["value"], row["low"], row["high"]) if row["value"] else "none"
         for row in found.to_dict("records")
     ]
-    wide = found.assign(written=written).pivot_table(index="part", columns="variant", values="written", aggfunc="first")
+    wide = found.assign(text=texts).pivot_table(index="part", columns="variant", values="text", aggfunc="first")
     wide = wide.reindex([*PARTS, HIDDEN]).dropna(how="all").fillna("")
     runs = rows(ds, source).groupby("variant")
     wide.loc["milliseconds of a step"] = (1000 * runs["step_seconds"].mean()).map("{:.0f}".format)

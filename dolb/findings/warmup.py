@@ -121,7 +121,7 @@ def accuracies(table: pd.DataFrame) -> pd.DataFrame:
         {
             "batch size": table["batch_size"].map("{:,}".format),
             "epochs of warmup": table["warmup_epochs"].map("{:g}".format),
-            "test accuracy": [f"{value:.1%} ({low:.1%} to {high:.1%})" for value, low, high in bounds],
+            "test accuracy": [intervals.written(".1%", *row) for row in bounds],
             "seeds": table["n"],
         }
     ).reset_index(drop=True)
@@ -132,13 +132,13 @@ def best_table(best: pd.DataFrame, grows: Estimate | None, reported: Mapping[int
     rows = [
         (
             f"best epochs of warmup at batch {row['batch_size']:,}",
-            f"{row['best']:.0f} ({row['low']:.0f} to {row['high']:.0f})",
+            intervals.written(".0f", row["best"], row["low"], row["high"]),
             f"{reported[row['batch_size']]:g}" if row["batch_size"] in reported else "",
             "",
         )
         for row in best.to_dict("records")
     ]
     if grows is not None:
-        ours = f"{grows.value:.2f} ({grows.low:.2f} to {grows.high:.2f})"
+        ours = intervals.written(".2f", grows.value, grows.low, grows.high)
         rows.append(("grows as the batch size to the power", ours, *POWERS))
     return pd.DataFrame(rows, columns=["", "ours", "McCord and Dash", "LEGW"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from dolb import models
@@ -66,15 +66,10 @@ class ScalingConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
-        for field in fields(self):
-            value, wanted = getattr(self, field.name), type(field.default)
-            value = value.item() if hasattr(value, "item") else value
-            value = float(value) if wanted is float and type(value) is int else value
-            if type(value) is not wanted:
-                raise TypeError(f"{field.name} must be {wanted.__name__}, got {value!r} ({type(value).__name__})")
+        self.coerce()
+        for name, value in self.as_dict().items():
             if isinstance(value, float) and math.isnan(value):
-                raise ValueError(f"{field.name} must be a number, got {value}")
-            object.__setattr__(self, field.name, value)
+                raise ValueError(f"{name} must be a number, got {value}")
         models.require(self.arch)
         self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES, hook=HOOKS)
         self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts", "nodes", "average_every")
@@ -82,9 +77,7 @@ class ScalingConfig(Keyed):
             0, "warmup_steps", "trace_steps", "fusion_threshold_mb", "momentum", "seed", "repeat", "alone_steps",
             "evaluated",
         )  # fmt: skip
-        for name in ("bucket_mb", "cycle_time_ms", "lr", "link_mbit"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        self.refuse_not_positive("bucket_mb", "cycle_time_ms", "lr", "link_mbit")
         self._refuse_hosts()
         self._refuse_savings()
 

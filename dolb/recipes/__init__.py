@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from dolb.recipes.batch_sizes import WORKERS, batch_size, critical_batch, even_batches, trade_off
+from dolb.recipes.batch_sizes import batch_size, critical_batch, even_batches, trade_off
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
@@ -28,59 +28,17 @@ from dolb.recipes.filtered import (
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.limits import limits, mitigations
-from dolb.recipes.masks import default_masks, features, kept_by, masks, masks_of, networks, noise
+from dolb.recipes.masks import features, kept_by, masks, masks_of, networks, noise
 from dolb.recipes.remedies import large_batch_remedies
 from dolb.recipes.storage import data_pipeline
 from dolb.recipes.strong_weak import strong_weak, strong_weak_steps
-from dolb.recipes.study import data_of, rate, tuned
+from dolb.recipes.study import data_of, tuned
 from dolb.training.config import RunConfig
 
 __all__ = [
-    "DEMO_DATA",
-    "RECIPES",
-    "SCALES",
-    "WORKERS",
-    "batch_size",
-    "better_rate",
-    "configs",
-    "critical_batch",
-    "data_of",
-    "data_pipeline",
-    "ddp_vs_horovod",
-    "default_masks",
-    "default_radius",
-    "even_batches",
-    "extractor_tuning",
-    "features",
-    "fidelity",
-    "filtered_large_batch",
-    "filtered_small_batch",
-    "kept_by",
-    "lacking",
-    "large_batch_remedies",
-    "limits",
-    "loss_landscape",
-    "lr_scaling",
-    "masks",
-    "masks_for",
-    "masks_of",
-    "mitigations",
-    "networks",
-    "noise",
-    "of_the_study",
-    "rate",
-    "require",
-    "require_own",
-    "step_timeline",
-    "strong_weak",
-    "strong_weak_steps",
-    "takes",
-    "trade_off",
-    "tuned",
-    "tuning",
-    "warmup",
-    "warmup_start",
-]
+    "DEMO_DATA", "RECIPES", "SCALES", "configs", "data_of", "lacking", "masks", "masks_for", "masks_of", "networks",
+    "of_the_study", "require", "require_own", "takes", "trade_off", "tuned",
+]  # fmt: skip
 
 SCALES = ("published", "demo", "paper")
 DEMO_DATA = ("digits", "nodules-8")  # which no study's own grid has

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, fields
-from typing import Any
 
+from dolb import augment as augmentation
 from dolb import models
 from dolb.config import Keyed
 from dolb.training import schedule
 
-AUGMENTS = ("default", "none", "crop", "crop-flip")
+AUGMENTS = ("default", *augmentation.AUGMENTS)
 PRECISIONS = ("fp32", "bf16")
 # Update rules, each with the fields that it alone reads.
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}
@@ -52,10 +52,10 @@ class RunConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
-        for field in fields(self):
-            object.__setattr__(self, field.name, _coerce(field.name, getattr(self, field.name), field.type))
-            if isinstance(getattr(self, field.name), float) and not math.isfinite(getattr(self, field.name)):
-                raise ValueError(f"{field.name} must be a finite number, got {getattr(self, field.name)}")
+        self.coerce()
+        for name, value in self.as_dict().items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, got {value}")
         models.require(self.arch)
         schedule.parse_decay(self.decay)
         self.refuse_unknown(
@@ -64,19 +64,11 @@ class RunConfig(Keyed):
         )  # fmt: skip
         self.refuse_below(1, "batch_size", "base_batch_size", "epochs", "bn_workers")
         self.refuse_below(
-            0,
-            "warmup_epochs",
-            "momentum",
-            "weight_decay",
-            "label_smoothing",
-            "seed",
-            "max_gradient_norm",
+            0, "warmup_epochs", "momentum", "weight_decay", "label_smoothing", "seed", "max_gradient_norm",
             "target_loss",
-        )
+        )  # fmt: skip
         self._refuse_options()
-        for name in ("lr", "trust"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        self.refuse_not_positive("lr", "trust")
         if self.label_smoothing > 1:
             raise ValueError(f"label_smoothing must not exceed 1, got {self.label_smoothing}")
         if self.warmup_epochs > self.epochs:
@@ -128,9 +120,7 @@ class LandscapeConfig(RunConfig):
         super().__post_init__()
         self.refuse_below(1, "judged_examples", "most_products", "ascent_steps")
         self.refuse_below(2, "trace_probes")
-        for name in ("eigenvalue_tolerance", "sharpness_radius", "normalized_radius", "surface_reach"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        self.refuse_not_positive("eigenvalue_tolerance", "sharpness_radius", "normalized_radius", "surface_reach")
         if self.surface_points < 3 or self.surface_points % 2 == 0:
             raise ValueError(
                 f"surface_points must be odd, so that the trained weights are one, and 3 or more, got "
@@ -196,16 +186,3 @@ class NoiseScaleConfig(RunConfig):
     def phases(self) -> tuple[int, ...]:
         """The epochs after which the noise is measured."""
         return tuple(map(int, self.measured_after.split(",")))
-
-
-_TYPES: dict[str, type] = {"str": str, "int": int, "float": float}
-
-
-def _coerce(name: str, value: Any, annotation: Any) -> Any:
-    wanted = _TYPES[annotation if isinstance(annotation, str) else annotation.__name__]
-    value = value.item() if hasattr(value, "item") else value
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        raise TypeError(f"{name} must be {wanted.__name__}, got {value!r} ({type(value).__name__})")
-    return value

@@ -20,6 +20,7 @@ from dolb.training import engine, processes
 from dolb.training.config import StartConfig
 from dolb.training.device import resolve_device
 from dolb.training.step import EagerNetwork
+from dolb.training.sweep import data_by_run
 
 _SERIES = [name for name, variable in results.SCHEMA.items() if variable.dims == ("run", "update")]
 
@@ -40,18 +41,15 @@ def record_all(
     On a CPU ``at_once`` is the number of processes; a GPU records one run at a time. The rest is as in ``sweep``.
     """
     where = resolve_device(device)
-    sets = {(config.data, config.subset) for config in configs}
-    data_of = {
-        (name, subset): engine.subset_of(datasets.load(name, data_dir), subset, subsets or {}) for name, subset in sets
-    }
+    data_of = data_by_run(configs, data_dir, subsets or {})
 
     def make(todo: Todo[StartConfig]) -> Iterator[xr.Dataset]:
         for config in todo.claim():
-            yield first_updates(config, data_of[config.data, config.subset], where)
+            yield first_updates(config, data_of[config.key], where)
 
     orders = {"data_dir": data_dir, "subsets": subsets, "time_limit": time_limit}
     return fill(
-        configs, make, store=store, fingerprint=lambda config: data_of[config.data, config.subset].fingerprint,
+        configs, make, store=store, fingerprint=lambda config: data_of[config.key].fingerprint,
         beside=processes.beside(where, at_once, record_all, **orders), time_limit=time_limit, foresee=True,
         size=lambda config: config.recorded_epochs, what="starts of runs", unit="epoch", progress=progress,
     )  # fmt: skip

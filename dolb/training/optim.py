@@ -1,8 +1,8 @@
 """Update rules by name, with a learning rate that lives in a tensor so that a captured graph can change it.
 
 LARS (You et al., 2017) and LAMB (You et al., 2020) give each tensor a rate of its own, by its length and that of its
-gradient or step. They are as the timm library has them, to which tests hold them, and not to the letter of the papers:
-the rate of LARS multiplies the velocity and is no part of it, and LAMB shortens long gradients first.
+gradient or step. They are as the timm library has them, and not to the letter of the papers: the rate of LARS
+multiplies the velocity and is no part of it, and LAMB shortens long gradients first.
 """
 
 from __future__ import annotations

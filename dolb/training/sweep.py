@@ -64,7 +64,7 @@ def sweep(
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     where = engine.resolve_device(device)
-    data_of = _data_of(configs, data_dir, subsets or {})
+    data_of = data_by_run(configs, data_dir, subsets or {})
 
     def make(todo: Todo[RunConfig]) -> Iterator[xr.Dataset]:
         paused = PausedRuns(todo.store.folder / "paused")
@@ -93,7 +93,7 @@ def sweep(
     )  # fmt: skip
 
 
-def _data_of(
+def data_by_run(
     configs: Sequence[RunConfig], data_dir: str | Path | None, subsets: Mapping[str, np.ndarray]
 ) -> dict[str, datasets.ImageData]:
     """Return the data of each run by its key; whatever can be refused is refused here, before any training."""

@@ -5,11 +5,11 @@ puts the viewer under a notebook's cell, ``write_page`` into a folder. ``rate_pl
 learning rates while its controls are moved.
 """
 
-from dolb.viewer.page import MOST_BYTES, Viewer, eps_of, pictures_in_tooltips, serve, show, write_page
+from dolb.viewer.page import Viewer, eps_of, pictures_in_tooltips, serve, show, write_page
 from dolb.viewer.playground import rate_playground
 from dolb.viewer.thumbnails import Thumbnails, thumbnails
 
 __all__ = [
-    "MOST_BYTES", "Thumbnails", "Viewer", "eps_of", "pictures_in_tooltips", "rate_playground", "serve", "show",
+    "Thumbnails", "Viewer", "eps_of", "pictures_in_tooltips", "rate_playground", "serve", "show",
     "thumbnails", "write_page",
 ]  # fmt: skip

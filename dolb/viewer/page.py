@@ -23,7 +23,6 @@ import xarray as xr
 
 from dolb.viewer.thumbnails import Thumbnails
 
-MOST_BYTES = 2_000_000  # of a page
 LIBRARY = "scatterplot.js"
 STEPS = 200  # of the slider
 _GRID = 2**16 - 1

@@ -44,16 +44,6 @@ def test_the_viewer_starts_at_the_mask_of_the_study_with_every_point(figure):
     assert figure.shares() == [(int((~mask["keep"]).sum()), mask.sizes["example"])]
 
 
-def test_the_slider_answers_and_the_gallery_follows(figure):
-    figure.slide_to(5)
-    (many, of), *_ = figure.shares()
-    figure.slide_to(120)
-    (few, _), *_ = figure.shares()
-    assert 0 < few < many < of
-    assert f"of {few:,}" in figure.find(".dv-shown")[0].text
-    assert len(tiles(figure)) == min(48, few)
-
-
 def test_kept_and_removed_points_alike_have_their_image(figure):
     keep = noise.reference(results.published("noise"))["keep"].to_numpy()
     for example in (int(np.flatnonzero(keep)[-1]), tiles(figure)[0]):

@@ -1,13 +1,14 @@
 """Judges of storage, by measurements whose answer is known."""
 
 import pytest
+from made_runs import joined
 from made_storage import made_measurement, made_reading, made_training
 
-from dolb import claims, results
+from dolb import claims
 
 
 def outcome(name, rows):
-    return claims.published_verdicts([name], data_pipeline=results.merge(rows))[name].outcome
+    return claims.published_verdicts([name], data_pipeline=joined(rows))[name].outcome
 
 
 @pytest.mark.parametrize(

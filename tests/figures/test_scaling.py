@@ -36,7 +36,7 @@ def charts():
         **charts_of(completed(measured, small_simulation())),
         "links": scaling.by_bandwidth(cells, cells[["arch", "hosts", "library", "achieved_mbit", "efficiency"]]),
         "timeline": step_timeline(events[events["source"] == "simulated"]),
-        "published": scaling.published(fit.published()[1]),
+        "published": scaling.published(fit.published()),
         "predicted": scaling.predicted(predict("resnet50", 32, cluster(8, 100), [1, 2])),
     }
 

@@ -1,14 +1,14 @@
 """Figures of the data pipeline: every form, order and cache is drawn, and can be chosen."""
 
+from made_runs import joined
 from made_storage import made_reading, made_training
 
-from dolb import results
 from dolb.figures import storage
 from dolb.findings import data_pipeline as study
 
 
 def test_every_form_order_and_cache_can_be_chosen():
-    cells = study.cells(results.merge(made_reading(lambda *_: 100.0)))
+    cells = study.cells(joined(made_reading(lambda *_: 100.0)))
     spec = storage.images_per_second(cells).to_dict()
     (drawn,) = spec["datasets"].values()
     assert {row["form"] for row in drawn} == set(study.NAMES.values())
@@ -17,7 +17,7 @@ def test_every_form_order_and_cache_can_be_chosen():
 
 
 def test_a_trainer_that_waits_is_drawn_for_every_form_in_both_orders():
-    table = study.starved(results.merge(made_training(lambda *_: 0.3)))
+    table = study.starved(joined(made_training(lambda *_: 0.3)))
     (drawn,) = storage.starved(table).to_dict()["datasets"].values()
     assert {(row["form"], row["order"]) for row in drawn} == {
         (form, order) for form in study.NAMES.values() for order in ("random", "in order")

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from made_runs import joined, made_curve, made_run
 
-from dolb import recipes
 from dolb.findings import batch_size as study
 from dolb.findings.runs import final_accuracy
+from dolb.recipes.batch_sizes import WORKERS
 
 SIZES = [2**k for k in range(7, 15)]  # 128 to 16384: seven doublings
 
@@ -29,7 +29,7 @@ def test_runs_with_other_shares_stay_out_of_the_curve():
     odd = [made_run((0.99,) * 5, batch_size=256, lr=0.1, bn_workers=workers) for workers in (1, 32, 128)]
     cells = study.curve_cells(joined([*made_curve({16: 0.6, 256: 0.8}, lr=0.1), *odd]))
     assert cells.loc[cells["batch_size"] == 256, "accuracy"].item() == pytest.approx(0.80)
-    assert recipes.WORKERS == study.WORKERS
+    assert WORKERS == study.WORKERS
 
 
 def test_a_rate_of_few_batch_sizes_is_drawn_and_not_judged():

@@ -91,12 +91,6 @@ def test_the_simulated_lead_is_ddps_efficiency_over_that_of_each_horovod():
     assert lead[study.UNCACHED, 1536] == pytest.approx(ddp[1536] / other[1536])
 
 
-def test_without_a_cache_it_is_the_coordinator_that_bends_the_curve():
-    at = study.curves(results.published("ddp-vs-horovod")).query("ranks == 1536").set_index("variant")["efficiency"]
-    assert at[study.UNCACHED] < at[study.OF_ITS_TIME] - 0.05
-    assert at[study.FREE] == pytest.approx(at[study.OF_ITS_TIME], abs=0.01)
-
-
 def test_errors_of_the_simulator_are_of_points_that_it_was_not_fitted_to():
     ds = completed(measured(), small_simulation())
     off = np.where(ds["library"] == "ddp", 1.1, 1.0)

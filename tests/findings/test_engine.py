@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 from made_runs import joined, made_run
 
-from dolb import results
 from dolb.findings import engine as study
 
 
@@ -49,10 +48,3 @@ def test_a_difference_is_of_cells_that_both_paths_ran():
     assert (found["batch_size"], found["seeds"], found["collapsed"]) == (64, 2, 0)
     assert found["difference"] == pytest.approx(0.02, rel=1e-4)
     assert found["low"] < found["difference"] < found["high"]
-
-
-def test_the_paths_agree_and_without_the_run_that_collapsed_nearly_to_nothing():
-    runs = study.accuracies(results.published("fidelity"))
-    found = study.differences(runs)
-    assert ((found["low"] < 0) & (found["high"] > 0)).all()
-    assert study.differences(runs[~runs["late_drop"]])["difference"].abs().max() < 0.001

@@ -8,7 +8,7 @@ import pytest
 from made_runs import joined, made_run
 from scipy import stats
 
-from dolb import recipes, results
+from dolb import results
 from dolb.findings import filtered as study
 
 EXAMPLES, KEPT = 1000, 800
@@ -35,10 +35,6 @@ def ds():
             run(f"random-a-{seed}", random, seed=seed),
         ]
     return joined(parts)
-
-
-def test_a_set_is_named_by_the_first_word_of_its_subset_and_the_networks_is_filtered(ds):
-    assert set(study.runs(ds)["set"]) == {"full", "filtered", "random"}
 
 
 def test_equal_epochs_and_equal_updates_are_of_different_runs(ds):
@@ -157,16 +153,3 @@ def test_a_run_that_two_experiments_have_counts_once_in_what_a_rate_gives(ds):
     usual = float(ds["lr"].to_numpy()[0])
     assert (cells.loc[("full", usual), "n"], cells.loc[("full", 0.4), "n"]) == (3, 1)
     assert cells.loc[("full", 0.4), "accuracy"] == pytest.approx(0.6)
-
-
-def test_a_last_batch_of_one_example_is_no_update_of_its_own():
-    frame = study.runs(results.merge([run("full", 0.8, batch_size=999), run("network-a-1", 0.8, batch_size=999)]))
-    assert frame.set_index("set").loc["full", "updates"] == 8  # 1000 examples: one batch of 1000 in each of 8 epochs
-
-
-def test_the_recipe_for_large_batches_takes_the_best_baseline_of_the_published_runs_with_small_ones():
-    large = recipes.configs("filtered-large-batch", "paper")
-    (decay,), sets = {one.weight_decay for one in large}, {one.subset.split("-")[0] for one in large}
-    frame = study.runs(study.narrow(results.published("filtered-small-batch"), weight_decay=[decay], batch_size=[256]))
-    means = frame[frame["set"].isin(study.OTHER_WAYS)].groupby("set")["accuracy"].mean()
-    assert means.idxmax() in sets

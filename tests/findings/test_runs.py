@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-import xarray as xr
-from made_landscapes import made_landscape
-from made_runs import joined, made_run
+from made_runs import made_run
 
 from dolb import results
 from dolb.findings.runs import final_accuracy, narrow
@@ -51,12 +49,3 @@ def test_narrowing_keeps_what_no_recipe_lists_and_says_what_is_not_there():
     assert narrow(ds, lr=[0.3, 0.01])["seed"].item() == 7
     with pytest.raises(ValueError, match=r"no published run has lr \[0.5\]; published: lr 0.1, 0.3$"):
         narrow(ds, lr=[0.5])
-
-
-@pytest.mark.parametrize("epochs", [(2, 2, 2), (2, 3, 2)], ids=["equal epochs", "other epochs"])
-def test_runs_made_for_tests_are_joined_as_they_are_merged(epochs):
-    runs = [made_run((0.5,) * length, seed=seed, arch=f"resnet{18 + 16 * seed}") for seed, length in enumerate(epochs)]
-    runs.append(made_run((0.75, 0.75), seed=0, arch="resnet18"))  # the later of two with one key
-    xr.testing.assert_identical(joined(runs), results.merge(runs))
-    landscapes = [made_landscape(seed=seed) for seed in range(2)]
-    xr.testing.assert_identical(joined(landscapes), results.merge(landscapes))

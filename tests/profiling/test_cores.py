@@ -42,9 +42,3 @@ def test_a_quota_leaves_whole_cores_and_one_at_least(monkeypatch, allowed, ranks
     monkeypatch.setattr(cores, "quota", lambda: allowed)
     assert cores.usable() == (ranks or len(os.sched_getaffinity(0)))
     assert launch.slots() == cores.usable()
-
-
-def test_without_lscpu_each_thread_is_a_core(monkeypatch):
-    monkeypatch.setattr(cores, "_lscpu", lambda *_: "")
-    assert set(cores._core_of.__wrapped__().items()) == {(thread, thread) for thread in os.sched_getaffinity(0)}
-    assert cores.processor.__wrapped__() == os.uname().machine

@@ -10,7 +10,7 @@ from made_scaling import made_measurement, small_simulation
 from dolb import results
 from dolb.profiling.simulator import curves, network, tensors
 from dolb.profiling.simulator.libraries import DDP
-from dolb.profiling.simulator.step import MECHANISMS, Scenario, simulate
+from dolb.profiling.simulator.step import MECHANISMS, simulate
 
 SCENARIOS = {policy.name: curves.on_summit(policy) for policy in curves.POLICIES}
 UNCACHED = SCENARIOS[curves.BENT]
@@ -26,11 +26,6 @@ def test_every_row_says_that_it_is_simulated_and_has_a_key_of_its_own(rows):
     assert set(rows["source"]) == {"simulated"}
     assert set(rows["device"]) == {"none: simulated"}
     assert rows["key"].is_unique
-
-
-def test_the_rows_follow_the_schema_and_come_back_from_a_file(tmp_path):
-    ds = small_simulation()
-    assert results.load(results.save(ds, tmp_path / "simulated.nc")).sizes == ds.sizes
 
 
 def test_a_curve_holds_what_the_simulator_says_up_to_all_of_summit(rows):
@@ -89,10 +84,6 @@ def test_every_knob_moves_the_efficiency_the_way_it_should(knob, better, worse):
     assert good > bad
 
 
-def test_no_knob_leaves_the_scenario_as_it_is():
-    assert simulate(curves.turn(UNCACHED, {}), 768) == simulate(UNCACHED, 768)
-
-
 @pytest.fixture(scope="module")
 def drawn():
     return curves.draw(SCENARIOS, [96, 1536], draws=16)
@@ -110,13 +101,6 @@ def test_what_a_link_was_seen_to_achieve_is_kept_when_a_band_is_drawn():
     assert curves.turn(seen, {"latency": 2.0}).network.achieved == 0.3
     assert curves.turn(seen, {"bandwidth": 0.5}).network.achieved == pytest.approx(0.15)
     assert curves.turn(seen, {"bandwidth": 9.0}).network.achieved == 1.0
-
-
-def test_the_book_and_the_api_have_the_same_machines(rows):
-    step = tensors.on_gpu("resnet50", 32, "V100")
-    mine = Scenario(step, network.preset("summit"), DDP(), 32)
-    row = rows[(rows["variant"] == "DDP") & (rows["ranks"] == curves.STUDIED_GPUS)].iloc[0]
-    assert row["efficiency"] == simulate(mine, curves.STUDIED_GPUS).efficiency
 
 
 def test_ddp_beats_horovod_of_its_time_at_every_value_of_what_is_unknown(drawn):

@@ -43,7 +43,7 @@ def test_known_knobs_are_found_again_from_every_other_point():
 
 @pytest.fixture(scope="module")
 def published():
-    return fit.published()[1]
+    return fit.published()
 
 
 def test_a_published_point_says_where_it_is_from_and_how_it_was_read(published):
@@ -67,7 +67,7 @@ def test_points_that_judge_are_met_within_a_few_percent(published):
     assert (judged**2).mean() < (published.loc[published["used"] == "judge", "guessed"] ** 2).mean()
 
 
-@pytest.mark.parametrize("name", list(fit.GLOBAL))
+@pytest.mark.parametrize("name", list(network.FITTED))
 def test_no_other_value_fits_the_points_better_that_are_there_to_fit(name):
     points = fit.published_points().query("used == 'fit'").to_dict("records")
 
@@ -169,13 +169,12 @@ def test_a_known_hop_is_found_again():
 
 def test_runs_are_given_what_the_simulator_says_of_them_when_it_was_not_fitted_to_them():
     runs = made({"hop_seconds": 3e-4}, ranks=(1, 2, 4))
+    runs = runs.isel(run=np.flatnonzero(runs["library"] == "ddp"))
     ds, points = fit.with_judged(runs), fit.machine(runs)
-    points = points[(points["used"] == "judge") & (points["library"] == "ddp") & (points["ranks"] == 4)]
+    points = points[(points["used"] == "judge") & (points["ranks"] == 4)]
     given = ds["judged_images_per_second"].to_numpy()
     assert np.isnan(given[ds["ranks"] == 1]).all()
-    assert given[(ds["ranks"] == 4) & (ds["library"] == "ddp")] == pytest.approx(
-        np.exp(np.log(points["simulated"]).mean())
-    )
+    assert given[ds["ranks"] == 4] == pytest.approx(np.exp(np.log(points["simulated"]).mean()))
 
 
 def test_one_point_can_not_be_halved_and_judges_nothing():
@@ -187,17 +186,6 @@ def test_a_rank_alone_is_the_one_without_a_library():
     runs = made_measurements(lambda library, ranks, repeat: 80.0 * ranks, repeats=1, alone=(90.0, 160.0))
     points = fit.machine_points(results.merge(runs))
     assert points["images_per_second_alone"].to_numpy() == pytest.approx(120.0)  # the geometric mean
-
-
-@pytest.fixture(scope="module")
-def checked(measured_here):
-    return fit.machine(measured_here, count=2)
-
-
-def test_on_the_published_runs_the_median_of_judged_errors_is_within_the_aim(checked):
-    judged = errors(checked)
-    assert judged.median() < 0.1
-    assert (errors(checked, "fit") ** 2).mean() < (judged**2).mean() < 0.15**2
 
 
 # Over links
@@ -267,8 +255,3 @@ def test_what_was_measured_at_one_rate_only_is_neither_fitted_nor_drawn(over_lin
     assert set(fit.links_points(few)["hosts"]) == {2, 4}
     assert found.empty
     assert fit.links_curve(found).empty
-
-
-def test_without_links_there_is_nothing_to_judge():
-    assert fit.links(made_measurement(ALONE)).empty
-    assert fit.links_curve(fit.links(made_measurement(ALONE))).empty

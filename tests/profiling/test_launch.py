@@ -306,8 +306,3 @@ def test_weak_scaling_keeps_the_batch_of_a_rank_and_strong_scaling_the_global_on
 def test_a_config_that_cannot_be_run_is_refused(changes, said):
     with pytest.raises((ValueError, TypeError), match=said):
         ScalingConfig(**changes)
-
-
-def test_the_key_is_of_the_fields_that_differ_from_their_defaults():
-    assert ScalingConfig().key == ScalingConfig(ranks=1, bucket_mb=25, hosts=1, link_mbit=float("inf")).key
-    assert ScalingConfig(bucket_mb=10).key != ScalingConfig().key

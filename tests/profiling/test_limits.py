@@ -53,13 +53,6 @@ def test_a_product_must_be_a_fully_connected_layer():
         limits.measure(LayerConfig(**TINY, product="stem.0"))
 
 
-def test_what_the_store_has_is_not_measured_again(tmp_path):
-    configs = [LayerConfig(**TINY, batch_size=size) for size in (1, 2)]
-    first = limits.measure_all(configs, store=tmp_path, progress=False)
-    again = limits.measure_all(configs, store=tmp_path, progress=False)
-    assert again["step_seconds"].to_numpy().tolist() == first["step_seconds"].to_numpy().tolist()
-
-
 def test_published_runs_go_back_to_a_store_each_with_its_own_layers(measured, tmp_path):
     store = results.RunStore(tmp_path)
     store.take(limits.with_simulated(measured))

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
-from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
+from made_scaling import made_measurement, made_measurements, small_simulation
 
 from dolb import results
 from dolb.profiling.config import ScalingConfig
@@ -45,14 +45,6 @@ def test_a_repetition_is_made_whole_before_the_next_by_as_few_processes_as_can_b
     assert all(len({(one.library, one.ranks, one.cycle_time_ms) for one in group}) == 1 for group in groups)
 
 
-def test_a_time_limit_stops_before_the_next_measurement(tmp_path):
-    done, waiting = ScalingConfig(**TINY), ScalingConfig(**TINY, repeat=1)
-    results.RunStore(tmp_path).put(made_measurement(**done.as_dict()))
-    ds = sweep.measure_all([done, waiting], store=tmp_path, time_limit=0, progress=False)
-    assert ds["key"].values.tolist() == [done.key]
-    assert ds.attrs["unfinished"] == 1
-
-
 def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path):
     many = launch.slots() + 1
     with pytest.raises(ValueError, match=f"{many} ranks need as many slots"):
@@ -83,12 +75,6 @@ def test_the_whole_has_measured_and_simulated_rows_and_each_says_which(tmp_path)
     assert set(ds["source"].values) == {"measured", "simulated"}
     assert (ds["source"] == "measured").sum() == len(measured)
     xr.testing.assert_identical(results.load(results.save(ds, tmp_path / "all.nc"))["variant"], ds["variant"])
-
-
-def test_what_is_completed_faster_for_tests_is_the_same():
-    measured = [*made_measurements(lambda library, ranks, repeat: 90.0 * ranks), *made_linked(lambda *at: 90.0)]
-    simulation = small_simulation()
-    xr.testing.assert_identical(completed(measured, simulation), sweep.complete(measured, simulation))
 
 
 def test_events_of_every_repetition_stay(repo_root):

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from dolb import recipes, results
-from dolb.findings import mitigations as study
 from dolb.profiling.config import ScalingConfig
 from dolb.profiling.ranks import launch, rank
 
@@ -36,12 +35,6 @@ def test_accuracy_is_the_share_of_test_examples_that_all_ranks_classify(measured
     assert (measured["final_accuracy"] > 0).all()
 
 
-def test_findings_name_every_way_beside_plain_gradients():
-    names = [study._way(way.get("hook", "none"), way.get("average_every", 1)) for way in WAYS]
-    assert names[0] == study.PLAIN
-    assert len(set(names)) == len(WAYS)
-
-
 def test_local_sgd_averages_weights_when_it_is_time_and_not_before(monkeypatch):
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     optimizer = rank.LocalSgd(torch.optim.SGD([weight], lr=1.0), every=2)
@@ -70,15 +63,6 @@ def test_local_sgd_averages_weights_when_it_is_time_and_not_before(monkeypatch):
 def test_what_cannot_be_is_refused(changes, said):
     with pytest.raises(ValueError, match=said):
         ScalingConfig(**SAME | changes)
-
-
-def test_new_fields_move_no_key():
-    assert (
-        ScalingConfig(arch="resnet18", ranks=4).key
-        == ScalingConfig.from_dict(
-            {"arch": "resnet18", "ranks": 4, "hook": "none", "average_every": 1, "evaluated": 0}
-        ).key
-    )
 
 
 def test_every_way_does_as_many_updates_before_its_accuracy_is_taken():

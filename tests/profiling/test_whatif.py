@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import shutil
-import subprocess
 from dataclasses import asdict, replace
 
 import pytest
@@ -14,7 +12,6 @@ from dolb.profiling.simulator.network import GBIT, Link
 from dolb.profiling.simulator.step import Scenario, simulate
 from dolb.profiling.simulator.whatif import ARCHS, VERSIONS, policy_data, whatif_data, whatif_html
 
-NODE = shutil.which("node")
 SCRIPT = "book/_static/whatif.js"
 
 SUMMIT = network.preset("summit")
@@ -54,27 +51,13 @@ def settings(scenario, speed, arch, ranks, data):
     }
 
 
-def in_javascript(script, function, given):
-    """Apply a JavaScript function of the panel's api to each of what is given."""
-    program = f"""
-      const api = require({json.dumps(str(script))});
-      const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
-      console.log(JSON.stringify(given.map({function})));
-    """
-    done = subprocess.run(
-        [NODE, "-e", program], input=json.dumps(given), capture_output=True, text=True, check=True, timeout=60
-    )
-    return json.loads(done.stdout)
-
-
 def agree(answers, steps):
     for answer, step in zip(answers, steps, strict=True):
         for name in ("step_seconds", "images_per_second", "efficiency"):
             assert answer[name] == pytest.approx(getattr(step, name), rel=1e-6)
 
 
-def test_the_script_gives_what_the_simulator_gives(repo_root, require_part):
-    require_part("node", NODE is not None, "node is not installed")
+def test_the_script_gives_what_the_simulator_gives(repo_root, in_javascript):
     data = json.loads(json.dumps(whatif_data()))
     tried = list(cases())
     answers = in_javascript(repo_root / SCRIPT, "api.simulate", [settings(*case, data) for case in tried])
@@ -111,8 +94,7 @@ def as_chosen(controls, kind):
     return Scenario(tensors.at_speed(controls["model"], batch, controls["speed"]), over, policies[kind], batch)
 
 
-def test_what_the_controls_say_is_simulated_as_python_does(repo_root, require_part):
-    require_part("node", NODE is not None, "node is not installed")
+def test_what_the_controls_say_is_simulated_as_python_does(repo_root, in_javascript):
     data = whatif_data()
     tried = [(CONTROLS | moved, kind) for moved in MOVED for kind in ("ddp", "horovod")]
     answers = in_javascript(

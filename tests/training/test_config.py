@@ -116,11 +116,6 @@ def test_a_run_whose_landscape_is_measured_needs_the_sets_it_is_judged_over():
     assert one.subsets == ("network-a-1", "full", "network-a-1", "random-a-2")
 
 
-def test_how_a_landscape_is_measured_is_part_of_the_key():
-    assert LandscapeConfig(**CHANGES).key == RunConfig(**CHANGES).key
-    assert LandscapeConfig(**CHANGES, trace_probes=9).key != LandscapeConfig(**CHANGES).key
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

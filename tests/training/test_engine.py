@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import xarray as xr
+from agreement import SERIES, same_bits
 from torch import nn
 from torch.nn import functional as F
 
-from dolb import data, models, results
+from dolb import models, results
 from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.data import ImageData
 from dolb.training import engine, schedule
@@ -17,22 +17,9 @@ from dolb.training.config import RunConfig
 from dolb.training.device import DeviceError
 from dolb.training.run import PausedRuns, dealt
 
-SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageData:
-    """The first 200 training digits: three batches of 64 and a last one of 8."""
-    full = data.load("digits")
-    return full.subset(np.arange(len(full.train_labels)) < 200, "first-200")
-
 
 def config(**changes) -> RunConfig:
     return RunConfig(**{"epochs": 2, "batch_size": 64, "lr": 0.05, "subset": "first-200"} | changes)
-
-
-def same_bits(one: xr.Dataset, other: xr.Dataset) -> bool:
-    return all(np.array_equal(one[name], other[name], equal_nan=True) for name in SERIES)
 
 
 # One seed, one result
@@ -134,32 +121,6 @@ def test_a_result_follows_the_schema_and_says_what_was_run(digits):
     assert 400 / ds["seconds"].item() <= ds["images_per_second"].item()
 
 
-@pytest.mark.parametrize(
-    ("changes", "recorded"),
-    [
-        ({"warmup_epochs": 0.0}, [0.1, 0.1, 0.1, 0.1]),
-        ({"warmup_epochs": 4.0, "decay": "cosine"}, [0.025, 0.05, 0.075, 0.1]),
-        ({"decay": "step:0"}, [0.01, 0.01, 0.01, 0.01]),
-        ({"decay": "step:0,2", "warmup_epochs": 2.0}, [0.005, 0.01, 0.001, 0.001]),
-        ({"decay": "polynomial"}, [0.1, 0.075, 0.05, 0.025]),
-    ],
-    ids=str,
-)
-def test_a_run_of_one_update_an_epoch_records_the_rate_of_every_update(digits, changes, recorded):
-    ds = engine.train(config(batch_size=200, lr=0.1, epochs=4, **changes), digits)
-    np.testing.assert_allclose(ds["learning_rate"].values[0], recorded, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "last"),
-    [({}, 0.1), ({"warmup_epochs": 2.0}, 0.1), ({"decay": "step:0"}, 0.01), ({"decay": "polynomial"}, 0.1 / 8)],
-    ids=str,
-)
-def test_a_run_of_several_updates_records_the_rate_of_the_last(digits, changes, last):
-    ds = engine.train(config(lr=0.1, **changes), digits)  # two epochs of four updates
-    np.testing.assert_allclose(ds["learning_rate"].values[0, -1], last, rtol=1e-6)
-
-
 # Optimizers
 
 
@@ -252,13 +213,6 @@ def test_an_unknown_device_is_answered_with_the_known_ones(digits, name):
 # Several runs at once
 
 MIXED = [config(seed=1), config(batch_size=32, epochs=3), config(arch="smallnet-8"), config(bn_workers=4, epochs=1)]
-
-
-def test_packed_runs_equal_the_same_runs_alone_bit_by_bit(digits):
-    packed = dict(engine.train_many(MIXED, digits, torch.device("cpu"), at_once=3))
-    assert len(packed) == len(MIXED)
-    for run, ds in packed.items():
-        assert same_bits(ds, engine.train(run, digits)), run
 
 
 def test_a_run_that_is_given_up_yields_nothing_and_the_others_finish(digits):

@@ -11,9 +11,9 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from agreement import same_bits
 
-from dolb import data, results
-from dolb.data import ImageData
+from dolb import results
 from dolb.training import engine
 from dolb.training import sweep as sweeping
 from dolb.training.config import RunConfig
@@ -22,11 +22,6 @@ from dolb.training.device import DeviceMemoryError, is_out_of_memory
 GIB = 2**30
 CPU = torch.device("cpu")
 MASK = np.arange(1437) < 200  # of the 1437 training digits
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageData:
-    return data.load("digits").subset(MASK, "first-200")
 
 
 def config(**changes) -> RunConfig:
@@ -71,10 +66,6 @@ def memory(monkeypatch) -> Memory:
     return memory
 
 
-def assert_same_bits(one, other) -> None:
-    np.testing.assert_array_equal(one["train_loss"], other["train_loss"])
-
-
 def test_runs_that_would_not_fit_wait_and_give_what_they_give_alone(digits, memory, capsys):
     packed = dict(engine.train_many(FOUR, digits, CPU, at_once=4, memory_limit=2.5 * GIB))
     assert (memory.most, memory.refused) == (2, 0)  # planned: none was started in vain
@@ -83,7 +74,7 @@ def test_runs_that_would_not_fit_wait_and_give_what_they_give_alone(digits, memo
         "free; such runs wait until fewer than 2 are in flight\n"
     )
     for run, ds in packed.items():
-        assert_same_bits(ds, engine.train(run, digits))
+        assert same_bits(ds, engine.train(run, digits))
     assert list(packed) == FOUR
 
 
@@ -102,7 +93,7 @@ def test_a_run_that_is_refused_memory_after_all_is_done_in_a_smaller_pack(digits
     assert memory.refused >= 1
     assert capsys.readouterr().out.count("notice: smallnet-4 at batch size 64 needs 1.00 GiB") == 1
     for run, ds in packed.items():
-        assert_same_bits(ds, engine.train(run, digits))
+        assert same_bits(ds, engine.train(run, digits))
     assert len(packed) == 4
 
 
@@ -115,7 +106,7 @@ def test_runs_behind_one_too_large_are_done_and_the_error_at_the_end_names_all_t
     with pytest.raises(DeviceMemoryError, match=r"batch size 128 needs 2.* \(.*, seed 7, first-200; .*, seed 8, first"):
         next(runs)
     for run, ds in ended.items():
-        assert_same_bits(ds, engine.train(run, digits))
+        assert same_bits(ds, engine.train(run, digits))
     assert "rate 0.05, seed 7, first-200 is set aside" in capsys.readouterr().out
 
 

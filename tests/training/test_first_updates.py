@@ -7,21 +7,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from dolb import data, models, recipes, results
+from dolb import models, recipes, results
 from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.cli import app
-from dolb.data import ImageData
 from dolb.training import engine, first_updates, schedule
 from dolb.training.config import RunConfig, StartConfig
 
 CPU = torch.device("cpu")
 MASK = np.arange(1437) < 200  # of the 1437 training digits: three batches of 64 and one of 8
 SIZES = np.array([64, 64, 64, 8])
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageData:
-    return data.load("digits").subset(MASK, "first-200")
 
 
 def config(**changes) -> StartConfig:
@@ -42,20 +36,6 @@ def test_losses_and_rates_are_those_of_the_run_as_the_engine_trains_it(digits, c
     )  # fmt: skip
     np.testing.assert_allclose(ds["update_rate"].values[0], expected[:8], rtol=1e-6)
     assert ds["update"].values.tolist() == list(range(1, 9))
-
-
-@pytest.mark.parametrize(
-    ("changes", "first"),
-    [
-        ({"warmup_epochs": 0.0}, [0.05] * 4),
-        ({"warmup_epochs": 4.0}, [0.0125, 0.025, 0.0375, 0.05]),
-        ({"warmup_epochs": 0.0, "decay": "step:0"}, [0.005] * 4),
-    ],
-    ids=str,
-)
-def test_at_one_update_an_epoch_the_rates_are_exact_from_the_first(digits, changes, first):
-    ds = first_updates.first_updates(config(batch_size=200, recorded_epochs=4, **changes), digits, CPU)
-    np.testing.assert_allclose(ds["update_rate"].values[0], first, rtol=1e-6)
 
 
 def test_the_first_gradient_is_that_of_the_loss_of_the_first_batch(digits):

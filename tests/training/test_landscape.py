@@ -123,12 +123,6 @@ def test_a_pack_is_trained_before_any_of_it_is_measured_and_what_is_not_measured
     assert row["seconds"].item() == ended["train_seconds"] + ended["eval_seconds"]
 
 
-@pytest.mark.slow
-def test_several_processes_share_the_runs(ds):
-    shared = measure_all(CONFIGS, subsets=MASKS, device="cpu", at_once=2, progress=False)
-    assert shared["top_eigenvalue"].equals(ds["top_eigenvalue"])
-
-
 def test_a_run_that_diverged_has_no_landscape_and_is_a_result(tmp_path):
     ds = measured([replace(CONFIG, lr=1e30)], tmp_path)
     assert ds["diverged"].item()

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from agreement import SERIES
 from torch.nn import functional as F
 
-from dolb import data, results
+from dolb import results
 from dolb.data import ImageData
 from dolb.training import engine, noise_scale
 from dolb.training.config import NoiseScaleConfig, RunConfig
@@ -19,13 +20,7 @@ from dolb.training.run import PausedRuns
 CPU = torch.device("cpu")
 MASK = np.arange(1437) < 200
 GROUPS = 8
-SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
 NOISE = ("gradient_square", "gradient_variance")
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageData:
-    return data.load("digits").subset(MASK, "first-200")
 
 
 def config(**changes) -> NoiseScaleConfig:
@@ -120,16 +115,6 @@ def test_a_run_that_diverges_has_no_noise_after_that(digits, tmp_path):
     ds = results.validate(train([asked], digits, tmp_path)[asked.key])
     assert ds["diverged"].item()
     assert np.isnan(ds["gradient_square"].values[0, -1]).all()
-
-
-def test_a_store_is_filled_once(tmp_path, monkeypatch):
-    asked = [config(), config(seed=1)]
-    how = {"store": tmp_path, "device": "cpu", "subsets": {"first-200": MASK}, "progress": False}
-    ds = results.validate(noise_scale.measure_all(asked, **how))  # in two processes
-    assert ds["key"].values.tolist() == [one.key for one in asked]
-    assert np.isfinite(ds["gradient_square"]).all()
-    monkeypatch.delattr(noise_scale, "lengths_of")  # nothing is measured twice
-    np.testing.assert_array_equal(noise_scale.measure_all(asked, **how)["gradient_square"], ds["gradient_square"])
 
 
 @pytest.mark.parametrize(

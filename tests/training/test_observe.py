@@ -140,15 +140,6 @@ def test_on_a_gpu_what_is_seen_is_of_the_end_of_each_epoch():
 # Networks alone, several at a time
 
 
-def test_networks_trained_together_are_those_trained_alone(observed, digits):
-    other = replace(CONFIG, seed=1, arch="smallnet-4")
-    got = {one.config: one for one in networks([other, CONFIG], digits, device="cpu", progress=False)}
-    assert set(got) == {other, CONFIG}
-    for name, value in observed.weights.items():
-        assert torch.equal(got[CONFIG].weights[name], value), name
-    assert np.array_equal(got[CONFIG].result["train_loss"], observed.result["train_loss"])
-
-
 def test_networks_that_are_stopped_go_on(observed, digits, tmp_path):
     asked = count()
     how = {"device": "cpu", "paused": PausedRuns(tmp_path), "progress": False}

@@ -8,20 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from agreement import same_bits
 
-from dolb import data
 from dolb.data import ImageData
 from dolb.training import engine
 from dolb.training.config import RunConfig
 from dolb.training.run import PausedRuns
 
 CPU = torch.device("cpu")
-SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageData:
-    return data.load("digits").subset(np.arange(1437) < 200, "first-200")
 
 
 def config(**changes) -> RunConfig:
@@ -36,19 +30,14 @@ def train(configs: list[RunConfig], digits: ImageData, folder: Path, turns: floa
     return {run.key: ds for run, ds in ended if ds is not None}
 
 
-def assert_same_bits(one, other) -> None:
-    for name in SERIES:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
-@pytest.mark.parametrize("turns", [1, 4, 5, 14])  # within an epoch, at its end, and at the run's
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+# Within an epoch, at its end, and at the run's.
+@pytest.mark.parametrize(("turns", "momentum"), [(1, 0.9), (4, 0.0), (5, 0.9), (14, 0.0)])
 def test_a_stopped_run_goes_on_to_the_same_bits(digits, tmp_path, turns, momentum):
     run = config(momentum=momentum, bn_workers=2)
     assert not train([run], digits, tmp_path, turns)
     assert [path.stem for path in tmp_path.iterdir()] == [run.key]
     ended = train([run], digits, tmp_path, np.inf)
-    assert_same_bits(ended[run.key], engine.train(run, digits))
+    assert same_bits(ended[run.key], engine.train(run, digits))
 
 
 def test_runs_stopped_together_and_again_all_go_on(digits, tmp_path):
@@ -59,7 +48,7 @@ def test_runs_stopped_together_and_again_all_go_on(digits, tmp_path):
         if len(ended) == 3:
             break
     for run in runs:
-        assert_same_bits(ended[run.key], engine.train(run, digits))
+        assert same_bits(ended[run.key], engine.train(run, digits))
 
 
 def test_a_run_that_goes_on_reports_its_beginning_all_its_seconds_and_company(digits, tmp_path):
@@ -76,7 +65,7 @@ def test_a_run_that_diverged_as_it_was_stopped_ends_like_one_that_was_not(digits
     for _ in range(20):
         if ended := train([wild], digits, tmp_path, turns=3):
             break
-    assert_same_bits(ended[wild.key], engine.train(wild, digits))
+    assert same_bits(ended[wild.key], engine.train(wild, digits))
     assert ended[wild.key]["diverged"].item()
 
 
@@ -89,7 +78,7 @@ def test_a_run_paused_under_anything_else_begins_anew_with_a_notice(digits, tmp_
     paused["tensors"] = [torch.full_like(tensor, 7) for tensor in paused["tensors"]]
     torch.save(paused, path)
     ended = train([config()], digits, tmp_path, np.inf)
-    assert_same_bits(ended[config().key], engine.train(config(), digits))
+    assert same_bits(ended[config().key], engine.train(config(), digits))
     assert "paused under other code, torch, device or data; the run begins anew" in capsys.readouterr().out
 
 
@@ -99,7 +88,7 @@ def test_a_damaged_file_costs_the_run_its_epochs_and_nothing_more(digits, tmp_pa
     path = PausedRuns(tmp_path).path(config().key)
     path.write_bytes(path.read_bytes()[:rest])
     ended = train([config()], digits, tmp_path, np.inf)
-    assert_same_bits(ended[config().key], engine.train(config(), digits))
+    assert same_bits(ended[config().key], engine.train(config(), digits))
     assert "cannot be read back" in capsys.readouterr().out
 
 

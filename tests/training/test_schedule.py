@@ -62,11 +62,6 @@ EVERY_DECAY = ["constant", "cosine", "polynomial", "polynomial:2", "step:0", "st
 
 
 @pytest.mark.parametrize("decay", EVERY_DECAY)
-def test_without_warmup_the_first_update_has_the_peak_or_a_tenth_of_it(decay):
-    assert rates(decay=decay)[0] == (0.1 * 0.1 if decay.startswith("step:0") else 0.1)
-
-
-@pytest.mark.parametrize("decay", EVERY_DECAY)
 @pytest.mark.parametrize("steps", [1, 5])
 def test_warmup_as_long_as_training_rises_to_the_peak_of_its_last_update(decay, steps):
     row = rates(decay=decay, warmup_epochs=4.0, steps_per_epoch=steps)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from agreement import same_bits
 from waiting import wait_until
 
 from dolb import data, results
@@ -23,7 +24,6 @@ from dolb.training import engine
 from dolb.training.config import RunConfig
 from dolb.training.sweep import sweep
 
-SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
 FIRST = {"first-256": np.arange(1437) < 256}  # of the 1437 training digits
 
 
@@ -35,12 +35,6 @@ def run(configs: list[RunConfig], store: Path | None, **options) -> xr.Dataset:
     """Sweep in this process alone, unless told otherwise."""
     plain = {"device": "cpu", "subsets": FIRST, "progress": False, "at_once": 1}
     return sweep(configs, store=store, **plain | options)
-
-
-def assert_same_bits(one: xr.Dataset, other: xr.Dataset) -> None:
-    assert one["key"].values.tolist() == other["key"].values.tolist()
-    for name in SERIES:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 @pytest.fixture
@@ -66,7 +60,7 @@ def test_a_sweep_gives_every_run_as_it_is_alone_and_a_second_one_trains_nothing(
     assert len(trainings) == 3
     images = data.load("digits").subset(FIRST["first-256"], "first-256")
     for position, each in enumerate(configs):
-        assert_same_bits(ds.isel(run=[position]), engine.train(each, images))
+        assert same_bits(ds.isel(run=[position]), engine.train(each, images))
 
 
 def test_a_change_of_the_data_reruns_what_was_made_from_the_old(tmp_path, trainings):
@@ -145,7 +139,7 @@ def test_a_sweep_that_is_killed_and_moved_goes_on_there_to_the_same_bits(tmp_pat
     moved = run(configs, there)
     assert {name: (there / name).read_bytes() for name in finished} == finished
     assert not list(there.glob("*.aside-*"))  # a file was whole or not there, whenever the kill came
-    assert_same_bits(moved, run(configs, None))
+    assert same_bits(moved, run(configs, None))
 
 
 def test_a_time_limit_keeps_what_is_unfinished_and_the_end_leaves_nothing_behind(tmp_path):
@@ -158,7 +152,7 @@ def test_a_time_limit_keeps_what_is_unfinished_and_the_end_leaves_nothing_behind
         paused += len(list(tmp_path.glob("paused/*.pt")))
     assert paused > 0
     assert not list(tmp_path.glob("paused/*"))
-    assert_same_bits(ended, run(runs, None))
+    assert same_bits(ended, run(runs, None))
 
 
 def test_a_signal_ends_the_sweep_once_its_runs_are_kept(tmp_path):

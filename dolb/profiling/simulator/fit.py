@@ -42,14 +42,13 @@ def calibrate(
     free: Mapping[str, Range],
     fit: np.ndarray,
     starts: Sequence[Knobs | float] = STARTS,
-    of: str = "images_per_second",
 ) -> tuple[dict[str, float], pd.DataFrame]:
     """Fit the ``free`` knobs by least squares of logarithms, and return them, and all points simulated with them.
 
     Parameters
     ----------
     points
-        A row per point, which has what was measured in the column ``of``.
+        A row per point, with its ``images_per_second``.
     answers
         For each point, what simulates it for some knobs.
     free
@@ -59,7 +58,7 @@ def calibrate(
     starts
         Where fits begin, of which the best counts: shares of the way through all ranges, or knobs.
     """
-    measured = points[of].to_numpy(float)
+    measured = points["images_per_second"].to_numpy(float)
 
     def simulated(knobs: Knobs, wanted: np.ndarray) -> np.ndarray:
         return np.array([answers[i](knobs) for i in np.flatnonzero(wanted)])
@@ -94,14 +93,6 @@ def throughput(change: Callable[[Scenario, Knobs], Scenario], scenario: Scenario
 
 
 # Published points
-
-# Of all machines alike; the numbers found are `network.FITTED`. Fitted with them the share of peak bandwidth comes out
-# anywhere from 0.6 to 0.95, as most points hide what they send: it stays as assumed.
-GLOBAL: dict[str, Range] = {
-    "interference": Range(0.0, 1.0),
-    "contention": Range(0.0, 0.05),
-    "jitter": Range(0.0, 0.1),
-}
 
 
 def published_points() -> pd.DataFrame:
@@ -139,21 +130,17 @@ def published_efficiency(row: Row, scenario: Scenario, knobs: Knobs) -> float:
     return simulate(setup, row["gpus"]).efficiency / simulate(setup, row["over"]).efficiency
 
 
-def published(free: Mapping[str, Range] | None = None) -> tuple[dict[str, float], pd.DataFrame]:
-    """Return the numbers of all machines and every published point simulated with them, fitting those in ``free``.
+def published() -> pd.DataFrame:
+    """Return every published point simulated with the numbers of all machines, `network.FITTED`.
 
-    ``guessed`` is the error of guessing the mean of the points that fit for every point.
+    Fitted with those, the share of peak bandwidth comes out anywhere from 0.6 to 0.95, as most points hide what they
+    send: it stays as assumed. ``guessed`` is the error of guessing the mean of the points that fit for every point.
     """
     points = published_points()
     mean = points.loc[points["used"] == "fit", "efficiency"].mean()
     points = points.assign(guessed=mean / points["efficiency"] - 1)
-    rows = _records(points)
-    answers = [partial(published_efficiency, row, published_scenario(row)) for row in rows]
-    if free:
-        fit = (points["used"] == "fit").to_numpy()
-        return calibrate(points, answers, free, fit, (network.FITTED, *STARTS[:2]), of="efficiency")
-    found = np.array([answer({}) for answer in answers])
-    return network.FITTED, points.assign(simulated=found, error=found / points["efficiency"] - 1)
+    found = np.array([published_efficiency(row, published_scenario(row), {}) for row in _records(points)])
+    return points.assign(simulated=found, error=found / points["efficiency"] - 1)
 
 
 # What was measured here

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dolb.profiling.simulator.network import MICROSECOND, levels, require, ring_steps
+from dolb.profiling.simulator.network import MICROSECOND, levels, ring_steps
 
 MIB = 1024 * 1024
 MILLISECOND = 1e-3
@@ -125,10 +125,6 @@ class DDP:
     collective_seconds: float = COLLECTIVE_SECONDS
     name: str = field(default="DDP", init=False)
 
-    def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
-        _require_numbers(self)
-
     @property
     def phases(self) -> tuple[float, ...]:
         """A static order has no clock."""
@@ -165,12 +161,6 @@ def ddp(bucket_bytes: int = DDP.bucket_bytes, **more: Any) -> DDP:
     """Return DDP as torch makes it: its default has a small first bucket, and any other size makes all alike."""
     usual = bucket_bytes == DDP.bucket_bytes
     return DDP(bucket_bytes, DDP.first_bucket_bytes if usual else bucket_bytes, **more)
-
-
-def _require_numbers(policy: Policy) -> None:
-    for each in fields(policy):
-        if isinstance(value := getattr(policy, each.name), int | float):
-            require(f"{each.name} of {policy.name}", value, most=1e300)
 
 
 @dataclass(frozen=True)
@@ -211,10 +201,6 @@ class Horovod:
     tensor_seconds: float = TENSOR_SECONDS
     collective_seconds: float = COLLECTIVE_SECONDS
     name: str = "Horovod"
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
-        _require_numbers(self)
 
     @property
     def phases(self) -> tuple[float, ...]:

@@ -173,7 +173,7 @@ NVLINK, PCIE, NET = 3.4 * MICROSECOND, 5.7 * MICROSECOND, 9.6 * MICROSECOND
 _LAUNCH, _CHUNK = 8.4 * MICROSECOND, 256 * 1024
 _FIRST_TREES = (2, 4)
 # What no data sheet says, one value for all machines. What share of the peak NCCL gets is assumed; the others are
-# fitted to a third of the published points, `fit.published`.
+# fitted to a third of the published points; a test sees that no other value is nearer to these.
 ASSUMED_ACHIEVED = 0.8
 FITTED = {"interference": 0.068, "contention": 0.0068, "jitter": 0.0027}
 
