@@ -52,6 +52,7 @@ class RunConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
+        super().__post_init__()
         for field in fields(self):
             object.__setattr__(self, field.name, _coerce(field.name, getattr(self, field.name), field.type))
             if isinstance(getattr(self, field.name), float) and not math.isfinite(getattr(self, field.name)):
