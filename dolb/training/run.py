@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import pickle
-import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +24,7 @@ from tqdm.auto import tqdm
 from dolb import models, results, volumes
 from dolb.augment import DeviceImages, EpochDraw, Place, default_augment, draw_epoch
 from dolb.data import ImageData
+from dolb.results.files import write_whole
 from dolb.training import schedule
 from dolb.training.config import RunConfig
 from dolb.training.convolution import with_fast_gradients
@@ -389,18 +388,9 @@ class PausedRuns:
 
     def keep(self, run: Run) -> None:
         """Keep where a run is whose steps were closed; a full disk costs the run's epochs, not the sweep."""
-        target = self.path(run.config.key)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".paused.", delete=False) as handle:
-                try:
-                    torch.save(run.pause(), handle)
-                    handle.flush()
-                    os.replace(handle.name, target)
-                except BaseException:
-                    os.unlink(handle.name)
-                    raise
-        except (OSError, RuntimeError) as error:
+            write_whole(self.path(run.config.key), lambda handle: torch.save(run.pause(), handle), seal=False)
+        except RuntimeError as error:
             tqdm.write(f"notice: where the run {run.config.key} left off cannot be kept ({error}); it will begin anew")
 
     def resume(self, run: Run) -> bool:

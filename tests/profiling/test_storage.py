@@ -6,8 +6,6 @@ import os
 import pickle
 import resource
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -283,33 +281,6 @@ def test_measurements_are_made_once_and_leave_nothing_behind(tmp_path, monkeypat
     monkeypatch.setattr(sweep, "measure", None)  # nothing is measured again
     again = sweep.measure_all(configs, store=tmp_path / "store", progress=False)
     assert again["images_per_second"].values.tolist() == ds["images_per_second"].values.tolist()
-
-
-def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path):
-    held = "import sys, time; from dolb.profiling.storage import sweep\n"
-    held += (
-        "with sweep.scratch() as folder:\n    (folder / 'data').write_bytes(bytes(100)); print(folder, flush=True)\n"
-    )
-    held += "    time.sleep(600)"
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    holders = [
-        subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True, env=environment)
-        for _ in range(2)
-    ]
-    try:
-        killed, alive = (Path(holder.stdout.readline().strip()) for holder in holders)
-        holders[0].kill()
-        holders[0].wait()
-        assert killed.exists()
-        now = "from dolb.profiling.storage import sweep\nwith sweep.scratch() as folder: print(folder)"
-        done = subprocess.run([sys.executable, "-c", now], capture_output=True, text=True, env=environment, check=True)
-        assert not killed.exists()
-        assert (alive / "data").exists()
-        assert not Path(done.stdout.strip()).exists()
-    finally:
-        for holder in holders:
-            holder.kill()
-            holder.wait()
 
 
 def test_a_disk_with_too_little_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):

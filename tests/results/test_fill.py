@@ -59,6 +59,13 @@ def test_what_is_in_the_store_of_the_environment_is_not_made_again_and_is_counte
     assert f"2 of 3 runs are in {tmp_path}" in capsys.readouterr().err
 
 
+def test_in_a_log_progress_is_plain_lines(tmp_path, capsys):
+    fill(grid(3), Maker(), store=tmp_path)
+    said = capsys.readouterr().err
+    assert "\r" not in said
+    assert [line.split(",")[0] for line in said.splitlines()] == ["runs: 1 of 3 (run)", "runs: 3 of 3 (run)"]
+
+
 def test_results_come_in_the_order_asked_for_and_are_not_made_again(tmp_path):
     maker = Maker()
     asked = grid(3)[::-1]
@@ -173,6 +180,14 @@ def test_ctrl_c_takes_effect_once_what_is_in_hand_is_saved(tmp_path):
         filled(3, maker, tmp_path, gentle=True)
     assert maker.made == [0]
     assert results.RunStore(tmp_path).keys() == [grid(1)[0].key]
+
+
+def test_what_is_interrupted_says_how_to_go_on(tmp_path, capsys):
+    for gentle in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            fill(grid(3), Maker(after=lambda todo: signal.raise_signal(signal.SIGINT)), store=tmp_path, gentle=gentle)
+        said = f"interrupted: finished runs are kept in {tmp_path}; the same command goes on from there"
+        assert capsys.readouterr().err.splitlines()[-1] == said
 
 
 def test_a_second_sigterm_as_schedulers_send_it_breaks_nothing_off(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import xarray as xr
 from made_runs import made_run
 
 from dolb import results
-from dolb.results import RunStore, SchemaError, StoreError
+from dolb.results import RunStore, SchemaError, StoreError, files
 from dolb.training.config import LandscapeConfig, NoiseScaleConfig, RunConfig, StartConfig
 
 
@@ -115,7 +116,7 @@ def test_an_interruption_before_the_rename_leaves_the_old_file_and_nothing_else(
 def test_a_folder_that_cannot_be_written_keeps_what_it_has(tmp_path, read_only):
     path = results.save(finished(), tmp_path / "runs.nc")
     before = path.read_bytes()
-    with read_only(tmp_path), pytest.raises(PermissionError):
+    with read_only(tmp_path), pytest.raises(StoreError, match=r"runs.nc cannot be written \(Permission denied\)"):
         results.save(finished(seed=1), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -232,6 +233,72 @@ def test_a_store_that_cannot_be_written_is_refused_by_name(tmp_path, read_only):
     with read_only(folder), pytest.raises(StoreError, match=rf"the store {folder} cannot be written \(Permission"):
         RunStore(folder).check_writable()
     assert list(folder.iterdir()) == []
+
+
+def test_files_that_no_key_names_are_left_alone(tmp_path):
+    store, key, _ = stored(tmp_path)
+    (tmp_path / "mine.nc").write_text("not a result")
+    assert (store.keys(), store.foreign()) == ([key], [tmp_path / "mine.nc"])
+
+
+def test_a_run_of_a_later_schema_is_refused_with_the_version_it_needs_and_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "VERSION", 99)
+    monkeypatch.setattr(files, "__version__", "7.1.0")
+    store, key, content = stored(tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match=rf"{key}\.nc needs dolb 7\.1\.0 or later \(schema 99\); this is dolb"):
+        store.get(key)
+    assert store.path(key).read_bytes() == content
+
+
+# What killed processes leave
+
+
+@pytest.fixture
+def holding(tmp_path):
+    """Start programs that hold something open in a folder and say so; they are killed at the end."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = []
+
+    def start(program: str) -> tuple[subprocess.Popen, str]:
+        text = f"import sys, time\nfrom pathlib import Path\nfrom dolb.results import files\n{program}"
+        words = [sys.executable, "-c", text]
+        started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment))
+        return started[-1], started[-1].stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+SAYING = """
+def say(handle):
+    print(handle.name, flush=True)
+    time.sleep(600)
+files.write_whole(Path({path!r}), say)
+"""
+
+
+def test_a_temporary_file_is_removed_at_the_next_start_if_its_process_is_gone(tmp_path, holding):
+    killed, left = holding(SAYING.format(path=str(tmp_path / "a.nc")))
+    _, alive = holding(SAYING.format(path=str(tmp_path / "networks" / "b.pt")))
+    killed.kill()
+    killed.wait()
+    assert Path(left).exists()
+    RunStore(tmp_path).check_writable()
+    assert (Path(left).exists(), Path(alive).exists()) == (False, True)
+
+
+def test_a_temporary_folder_is_removed_at_the_next_start_if_its_process_is_gone(tmp_path, holding):
+    program = "with files.scratch('dolb-made-') as folder:\n    print(folder, flush=True)\n    time.sleep(600)"
+    (killed, left), (_, alive) = holding(program), holding(program)
+    killed.kill()
+    killed.wait()
+    assert Path(left).exists()
+    with files.scratch("dolb-made-", tmp_path) as now:
+        assert sorted(tmp_path.glob("dolb-made-*")) == sorted([now, Path(alive)])
+    assert not now.exists()
 
 
 # Provenance

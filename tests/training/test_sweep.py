@@ -180,6 +180,15 @@ def held(store: Path) -> list[str]:
     return held
 
 
+def test_a_signal_to_a_sweep_of_several_processes_keeps_the_runs_of_all(tmp_path):
+    both = [LONG, replace(LONG, seed=1)]
+    with sweeping(both, tmp_path, at_once=2) as process:
+        wait_until(lambda: len(held(tmp_path)) == 2, seconds=240)
+        process.terminate()
+        process.join()
+    assert {path.stem for path in tmp_path.glob("paused/*.pt")} == {config.key for config in both}
+
+
 def test_further_processes_help_on_a_cpu_and_a_killed_sweep_leaves_none_behind(tmp_path):
     with sweeping([LONG, replace(LONG, seed=1)], tmp_path, at_once=2):
         wait_until(lambda: len(held(tmp_path)) == 2, seconds=240)
