@@ -32,10 +32,13 @@ def test_wrong_parameter_is_refused_before_anything_runs(tmp_path, parameters, s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.ipynb"]
 
 
+THIS = ("-k", "python3", "-l", "python")  # a planted notebook does not name its kernel
+
+
 def test_plain_papermill_fails_in_the_first_cell_after_a_wrong_parameter(tmp_path):
     check = "from dolb.publishing import parameters\n\nparameters.check_injected()"
     source = write_notebook(tmp_path / "source.ipynb", check, 'open("ran", "w").close()')
-    command = [sys.executable, "-m", "papermill", source, tmp_path / "out.ipynb", "-k", "python3", "-p", "archs", "one"]
+    command = [sys.executable, "-m", "papermill", source, tmp_path / "out.ipynb", *THIS, "-p", "archs", "one"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode != 0, done.stderr
     assert not (tmp_path / "ran").exists()
