@@ -109,7 +109,7 @@ def _with(*tables: dict[str, tuple[Any, str]]) -> Callable[[Callable], Callable]
             envvar = "DOLB_SITE" if name == "site" else None
             metavar = f"<{kind.__args__[0].__name__},...>" if many else None
             about = typer.Option(help=text, metavar=metavar, envvar=envvar)
-            option: Any = Annotated[(str if many else kind) | None, about]  # type: ignore[valid-type]
+            option: Any = Annotated[(str if many else kind) | None, about]
             known.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option))
         command.__signature__ = written.replace(parameters=known)  # type: ignore[attr-defined]
         return command
