@@ -200,6 +200,7 @@ def small_disk(tmp_path, require_part):
 
 
 @pytest.mark.parametrize("command", [["restore", "batch-size"], ["sweep", "batch-size", *TINY, "--seeds", "0,1,2,3,4"]])
+@pytest.mark.faults
 def test_a_full_disk_ends_a_command_in_one_line_and_leaves_whole_files(small_disk, command):
     said = dolb(*command, "--store", small_disk, code=2)
     assert said.endswith("cannot be written (No space left on device)")

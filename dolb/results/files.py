@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 from dolb import __version__
-from dolb.results.schema import NUMBERED, SCHEMA, VERSION, describe, dims_of, validate
+from dolb.results.schema import NUMBERED, SCHEMA, VERSION, SchemaError, describe, dims_of, validate
 
 ENGINE: Any = "h5netcdf"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"  # as NetCDF4 says of one that is only a length
@@ -165,10 +165,13 @@ def load(path: str | Path) -> xr.Dataset:
         raise FileNotFoundError(f"no results at {path}; make them with `dolb sweep` and `dolb publish`")
     check_seal(Path(path))
     try:
-        ds = _read(Path(path))
-    except OSError as error:
+        return validate(_read(Path(path)))
+    except StoreError:
+        raise
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
+    except Exception as error:  # of a damaged file without a seal HDF5 raises what it happens to stumble over
         raise ValueError(f"{path} is not a file of results: {error}") from error
-    return validate(ds)
 
 
 def _read(path: Path) -> xr.Dataset:

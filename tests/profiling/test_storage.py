@@ -6,6 +6,7 @@ import os
 import pickle
 import resource
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -269,7 +270,7 @@ def test_a_trainer_waits_longer_for_images_that_are_slow_to_come(packed, monkeyp
 
 
 def test_measurements_are_made_once_and_leave_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     same = {"data": "digits", "images": 40, "sample": 20, "steps": 2, "warmup_steps": 1, "batch_size": 4}
     tasks = [{"task": task, "arch": "smallnet-4", "image_size": 8} for task in ("reading", "decoding", "training")]
     configs = [StorageConfig(**same, **task, storage=form) for task in tasks for form in ("files", "flat")]

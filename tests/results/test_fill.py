@@ -83,6 +83,7 @@ def test_without_a_store_results_live_in_the_dataset_alone():
     assert filled(2, Maker(), None).sizes["run"] == 2
 
 
+@pytest.mark.faults
 def test_a_file_that_is_broken_or_of_other_data_is_set_aside_and_made_again(tmp_path):
     filled(3, Maker(), tmp_path)
     broken = results.RunStore(tmp_path).path(grid(3)[1].key)
@@ -96,6 +97,7 @@ def test_a_file_that_is_broken_or_of_other_data_is_set_aside_and_made_again(tmp_
     assert again.made == [0]
 
 
+@pytest.mark.faults
 def test_a_store_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path, read_only):
     first = filled(2, Maker(), tmp_path)
     maker = Maker()
@@ -245,6 +247,7 @@ def start():
         process.join()
 
 
+@pytest.mark.faults
 def test_processes_share_a_store_and_make_everything_once(tmp_path, start):
     log = tmp_path / "log"
     for process in [start(6, tmp_path / "store", Maker(seconds=0.1, log=log)) for _ in range(2)]:
@@ -265,6 +268,7 @@ def held(store: Path, key: str) -> bool:
         return not mine
 
 
+@pytest.mark.faults
 def test_what_a_killed_process_held_is_taken_over(tmp_path, start):
     holder = start(1, tmp_path, Maker(seconds=600))
     wait_until(lambda: held(tmp_path, grid(1)[0].key))

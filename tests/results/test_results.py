@@ -113,6 +113,7 @@ def test_an_interruption_before_the_rename_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.faults
 def test_a_folder_that_cannot_be_written_keeps_what_it_has(tmp_path, read_only):
     path = results.save(finished(), tmp_path / "runs.nc")
     before = path.read_bytes()
@@ -179,6 +180,7 @@ def test_a_store_gives_back_what_was_put(tmp_path):
     assert store.get("another") is None
 
 
+@pytest.mark.faults
 def test_a_truncated_file_is_set_aside_whole(tmp_path, capsys):
     store, key, content = stored(tmp_path)
     half = content[: len(content) // 2]
@@ -192,6 +194,7 @@ def flip(content: bytes, position: int) -> bytes:
     return content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
 
 
+@pytest.mark.faults
 def test_a_flipped_byte_anywhere_is_noticed(tmp_path):
     store, key, content = stored(tmp_path)
     positions = np.random.default_rng(0).integers(0, len(content) - 100, 20).tolist()  # the seal is the last 77 bytes
@@ -241,6 +244,7 @@ def test_files_that_no_key_names_are_left_alone(tmp_path):
     assert (store.keys(), store.foreign()) == ([key], [tmp_path / "mine.nc"])
 
 
+@pytest.mark.faults
 def test_a_run_of_a_later_schema_is_refused_with_the_version_it_needs_and_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "VERSION", 99)
     monkeypatch.setattr(files, "__version__", "7.1.0")
@@ -280,6 +284,7 @@ files.write_whole(Path({path!r}), say)
 """
 
 
+@pytest.mark.faults
 def test_a_temporary_file_is_removed_at_the_next_start_if_its_process_is_gone(tmp_path, holding):
     killed, left = holding(SAYING.format(path=str(tmp_path / "a.nc")))
     _, alive = holding(SAYING.format(path=str(tmp_path / "networks" / "b.pt")))
@@ -290,6 +295,7 @@ def test_a_temporary_file_is_removed_at_the_next_start_if_its_process_is_gone(tm
     assert (Path(left).exists(), Path(alive).exists()) == (False, True)
 
 
+@pytest.mark.faults
 def test_a_temporary_folder_is_removed_at_the_next_start_if_its_process_is_gone(tmp_path, holding):
     program = "with files.scratch('dolb-made-') as folder:\n    print(folder, flush=True)\n    time.sleep(600)"
     (killed, left), (_, alive) = holding(program), holding(program)
