@@ -17,7 +17,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-jobs test-ranks test-others test-gpu horovod lint lock environment clean browser slurm compiler kernel hub proxy
+.PHONY: help env book pages test test-jobs test-ranks test-others test-gpu test-faults horovod lint lock environment clean browser slurm compiler kernel hub proxy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ test-others: .venv/.stamp
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
 	$(PYTHON) -m pytest -m gpu tests/training tests/kernels tests/profiling tests/cluster tests/test_augment.py tests/test_gpu_step.py $(ARGS)
+
+FAULTS ?= 200
+test-faults: .venv/.stamp ## Run the tests of what is survived, with many more kills and damaged files than in `make test` (FAULTS=200)
+	DOLB_FAULTS=$(FAULTS) $(PY) -m pytest -m faults $(ARGS)
 
 horovod: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Install Horovod, built from source once for this torch (PYTHON=python3 uses that one)
 	deploy/horovod.sh $(PYTHON)

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import os
 import tempfile
-import time
 import webbrowser
 from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import xarray as xr
 from typer.core import TyperGroup
 
-import dolb
-from dolb import cluster, recipes, results  # the others late: a task of a sweep has no use for what draws and builds
-from dolb.profiling.config import LayerConfig, ScalingConfig, StorageConfig
+import dolb  # all else late, by the command that needs it: torch alone takes two seconds
+from dolb.config import SCALES
 
-
-def _for_the_user() -> tuple[type[Exception], ...]:
-    """Return the errors that a user can mend."""
-    from dolb import publishing
-    from dolb.data import DataError
-    from dolb.profiling.ranks.launch import RankError
-    from dolb.profiling.ranks.links import LinkError
-    from dolb.profiling.ranks.nodes import NodeError
-    from dolb.profiling.storage import StorageError
-    from dolb.training.device import DeviceError
-
-    return (
-        DataError, DeviceError, publishing.GateError, publishing.BookError, LinkError, NodeError, RankError,
-        cluster.ClusterError, results.StoreError, StorageError, FileNotFoundError, TimeoutError, TypeError, ValueError,
-    )  # fmt: skip
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class _Plainly(TyperGroup):
@@ -44,37 +29,98 @@ class _Plainly(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # whoever read the output has seen enough
         except Exception as error:
-            if os.environ.get("DOLB_TRACEBACK") or not isinstance(error, _for_the_user()):
+            own = type(error).__module__.startswith("dolb.")
+            if os.environ.get("DOLB_TRACEBACK") or not (own or isinstance(error, OSError | TypeError | ValueError)):
                 raise
             typer.secho(f"error: {error}", fg="red", err=True)
             raise typer.Exit(2) from error
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in self.commands.items()])
 
+
+def _known_scale(scale: str) -> str:
+    if scale not in SCALES:
+        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
+    return scale
+
+
+# Without markup: it would swallow what stands in brackets, and takes longer to import than all else.
 app = typer.Typer(
     name="dolb",
     cls=_Plainly,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-Scale = Annotated[str, typer.Option(help="published: read results and draw; demo: small, on digits; paper: the study.")]
-Slug = Annotated[str, typer.Argument(help=f"The experiment, such as {next(iter(recipes.RECIPES))}.")]
+Scale = Annotated[
+    str,
+    typer.Option(
+        callback=_known_scale, help="published: read results and draw; demo: small, on digits; paper: the study."
+    ),
+]
+Slug = Annotated[str, typer.Argument(help="The experiment, such as batch-size.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of data sets.  [default: DOLB_DATA, or a cache]")]
 Store = Annotated[Path, typer.Option(envvar="DOLB_STORE", help="Folder of finished runs.")]
-On = Annotated[str | None, typer.Option(help="slurm, or local: start tasks there and return at once.")]
-Parallel = Annotated[int | None, typer.Option(help="With --on: tasks at a time.")]
-Gpus = Annotated[int | None, typer.Option(help="With --on: GPUs of a task.")]
-Minutes = Annotated[int | None, typer.Option(help="With --on slurm: time limit of a task.")]
-Partition = Annotated[str | None, typer.Option(help="With --on slurm: as `sinfo` lists them.")]
-Account = Annotated[str | None, typer.Option(help="With --on slurm: who pays.")]
-SiteFile = Annotated[
-    Path | None, typer.Option(envvar="DOLB_SITE", help="With --on: a file of these, as deploy/slurm/site.yml.")
-]
+
+# Options of several commands or of many experiments: the type and what help says. Those of a grid go to the recipe by
+# their names, lists are written with commas, and the recipe refuses what it does not have.
+_GRID: dict[str, tuple[Any, str]] = {
+    "part": (str, "One part of the grid, such as curve, shares or links."),
+    "archs": (list[str], "Networks."),
+    "batch_sizes": (list[int], "Batch sizes."),
+    "lrs": (list[float], "Learning rates."),
+    "seeds": (list[int], "Seeds."),
+    "sets": (list[str], "Training sets, such as full,network,random."),
+    "weight_decays": (list[float], "Weight decays."),
+    "warmups": (list[float], "Epochs of warmup."),
+    "methods": (list[str], "Remedies, such as lars,cosine,stack."),
+    "epochs": (int, "Epochs of each run."),
+    "ranks": (list[int], "Numbers of processes."),
+    "workers": (list[int], "Workers that a run stands for, or that read images."),
+    "nodes": (int, "Machines that ranks are dealt to, those of a Slurm job."),
+    "repeats": (int, "Repetitions of each measurement."),
+    "formats": (list[str], "Forms of stored images."),
+}
+_ELSEWHERE: dict[str, tuple[Any, str]] = {
+    "on": (str, "slurm, or local: start tasks there and return at once."),
+    "parallel": (int, "With --on: tasks at a time."),
+    "gpus": (int, "With --on: GPUs of a task."),
+    "minutes": (int, "With --on slurm: time limit of a task."),
+    "partition": (str, "With --on slurm: as `sinfo` lists them."),
+    "account": (str, "With --on slurm: who pays."),
+    "site": (Path, "With --on: a file of these, as deploy/slurm/site.yml."),
+}
+
+
+def _with(*tables: dict[str, tuple[Any, str]]) -> Callable[[Callable], Callable]:
+    """Give a command further options, which it takes as keyword arguments; None is one that was not given."""
+
+    def with_options(command: Callable) -> Callable:
+        written = inspect.signature(command, eval_str=True)
+        known = [one for one in written.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        for name, (kind, text) in (one for table in tables for one in table.items()):
+            many = kind in (list[str], list[int], list[float])
+            envvar = "DOLB_SITE" if name == "site" else None
+            metavar = f"<{kind.__args__[0].__name__},...>" if many else None
+            about = typer.Option(help=text, metavar=metavar, envvar=envvar)
+            option: Any = Annotated[(str if many else kind) | None, about]
+            known.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option))
+        command.__signature__ = written.replace(parameters=known)  # type: ignore[attr-defined]
+        return command
+
+    return with_options
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from dolb import results
+
         typer.echo(f"dolb {dolb.__version__} ({results.commit()})")
         raise typer.Exit
 
@@ -122,6 +168,7 @@ def data_command(
 
 
 @app.command()
+@_with(_ELSEWHERE)
 def run(
     ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(help="The experiment, such as batch-size.")] = None,
@@ -136,13 +183,7 @@ def run(
     store: Annotated[
         Path | None, typer.Option(help="Keep executed notebooks and their runs here, and run only what it lacks.")
     ] = None,
-    on: On = None,
-    parallel: Parallel = None,
-    gpus: Gpus = None,
-    minutes: Minutes = None,
-    partition: Partition = None,
-    account: Account = None,
-    site: SiteFile = None,
+    **options: Any,
 ) -> None:
     """Run an experiment's notebook with papermill, or with --all every one, here or elsewhere."""
     from dolb import publishing
@@ -153,7 +194,7 @@ def run(
         raise ValueError("which notebook is not clear; accepted: an experiment, or --all")
     sources = [_notebook(root, slug)] if slug else publishing.listed(root)
     given, changes = dict(_assignment(text) for text in parameter or []), _wanted(ctx)
-    if not (every or on or store):
+    if not (every or options["on"] or store):
         target = output or root / "_build" / "runs" / f"{slug}-{scale}.ipynb"
         publishing.run_notebook(sources[0], target, {"scale": scale, **given})
         typer.echo(f"wrote {target}")
@@ -164,12 +205,12 @@ def run(
     orders = executed.orders(root, sources, scale, given, folder)
     done = [order.name for order in orders if order.page(folder).exists()]
     typer.echo(f"{len(orders)} notebooks at {scale} scale, {len(done)} of them in {folder / executed.FOLDER}")
-    if on is None:
+    if options["on"] is None:
         executed.execute(orders, folder, say=typer.echo)
         return
     ctx.params["store"] = folder
     keys = [order.name for order in orders]
-    _send(ctx, on, keys, len(keys) - len(done), changes, site, what="notebooks")
+    _send(ctx, keys, len(keys) - len(done), changes, what="notebooks")
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -183,109 +224,47 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 @app.command()
+@_with(_GRID, _ELSEWHERE)
 def sweep(
     ctx: typer.Context,
     slug: Slug,
-    scale: Annotated[str, typer.Option(help="demo or paper.")] = "demo",
+    scale: Annotated[str, typer.Option(callback=_known_scale, help="demo or paper.")] = "demo",
     store: Store = Path("store"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which to stop cleanly; call again to go on.")
     ] = None,
     at_once: Annotated[int | None, typer.Option(help="Runs that share the device.")] = None,
-    part: Annotated[str | None, typer.Option(help="One part of the grid, such as curve, shares or links.")] = None,
-    archs: Annotated[str | None, typer.Option(help="Networks, with commas.")] = None,
-    batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, with commas.")] = None,
-    lrs: Annotated[str | None, typer.Option(help="Learning rates, with commas.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
-    sets: Annotated[str | None, typer.Option(help="Training sets, such as full,network,random, with commas.")] = None,
-    weight_decays: Annotated[str | None, typer.Option(help="Weight decays, with commas.")] = None,
-    warmups: Annotated[str | None, typer.Option(help="Epochs of warmup, with commas.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Remedies, such as lars,cosine,stack, with commas.")] = None,
+    step: Annotated[str | None, typer.Option(help="How steps are run: eager, graph or fused.")] = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="NAME=FILE: train on your own mask or decisions too; may be repeated.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of each run.")] = None,
-    step: Annotated[str | None, typer.Option(help="How steps are run: eager, graph or fused.")] = None,
-    ranks: Annotated[str | None, typer.Option(help="Numbers of processes, with commas.")] = None,
-    workers: Annotated[
-        str | None, typer.Option(help="Workers that a run stands for, or that read images; numbers with commas.")
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Machines that ranks are dealt to, those of a Slurm job.")] = None,
-    repeats: Annotated[int | None, typer.Option(help="Repetitions of each measurement.")] = None,
-    formats: Annotated[str | None, typer.Option(help="Forms of stored images, with commas.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
-    on: On = None,
-    parallel: Parallel = None,
-    gpus: Gpus = None,
-    minutes: Minutes = None,
-    partition: Partition = None,
-    account: Account = None,
-    site: SiteFile = None,
+    **options: Any,
 ) -> None:
     """Train, or measure, the runs of an experiment that the store lacks, or make its maps and masks."""
+    from dolb import results, sweeps
+
     if scale == "published":
         raise ValueError("scale 'published' has nothing to train; accepted: demo, paper")
-    changes: dict[str, Any] = {
-        "part": part,
-        "archs": _listed(archs, str),
-        "batch_sizes": _listed(batch_sizes, int),
-        "lrs": _listed(lrs, float),
-        "seeds": _listed(seeds, int),
-        "sets": _listed(sets, str),
-        "weight_decays": _listed(weight_decays, float),
-        "warmups": _listed(warmups, float),
-        "methods": _listed(methods, str),
-        "epochs": epochs,
-        "ranks": _listed(ranks, int),
-        "workers": _listed(workers, int),
-        "nodes": nodes,
-        "repeats": repeats,
-        "formats": _listed(formats, str),
-        "device": device if recipes.takes(slug, "device") and device != "auto" else None,
-    }
-    if recipes.takes(slug, "device_kind"):
-        from dolb.training.device import resolve_device
-
-        changes["device_kind"] = resolve_device(device).type
-    if recipes.takes(slug, "tried"):
-        from dolb.findings.runs import reached
-
-        # The store has the last word.
-        finished = [results.published_or_none(slug), *_finished(results.RunStore(store), slug)]
-        changes["tried"] = {key: value for ds in finished if ds is not None for key, value in reached(ds).items()}
-    configs = recipes.configs(slug, scale, **changes)
-    if keep:
-        recipes.require_own(slug)
-        changes["own"] = _own_sets(keep, configs[0].data, data_dir)
-        configs = recipes.configs(slug, scale, **changes)
+    changes: dict[str, Any] = {name: _read(name, options[name], kind) for name, (kind, _) in _GRID.items()}
+    configs, changes = sweeps.plan(slug, scale, changes, store=store, device=device, keep=keep or [], data_dir=data_dir)
     done = set(results.RunStore(store).keys())
     typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
     if dry_run:
         typer.echo("\n".join(_listing(configs)))
         return
     wanted, keys = _wanted(ctx), [config.key for config in configs]
-    if on is not None:
-        if isinstance(configs[0], ScalingConfig | LayerConfig | StorageConfig):
-            wanted["parallel"] = 1  # each measurement needs its machines for itself
-        _send(ctx, on, keys, len(set(keys) - done), wanted, site)
+    if options["on"] is not None:
+        if sweeps.needs_machines(configs):
+            wanted["parallel"] = 1
+        _send(ctx, keys, len(set(keys) - done), wanted)
         return
-    if isinstance(configs[0], ScalingConfig):
-        from dolb.profiling.ranks.sweep import measure_all
-
-        ds = measure_all(configs, store=store, time_limit=time_limit)
-    elif isinstance(configs[0], StorageConfig):
-        from dolb.profiling.storage.sweep import measure_all as measure_storage
-
-        ds = measure_storage(configs, store=store, time_limit=time_limit, folder=data_dir)
-    elif isinstance(configs[0], LayerConfig):
-        from dolb.profiling import limits
-
-        ds = limits.measure_all(configs, store=store, time_limit=time_limit)
-    else:
-        work = {"store": store, "device": device, "data_dir": data_dir}
-        ds = _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
+    ds = sweeps.make(
+        slug, scale, configs, changes, store=store, device=device, data_dir=data_dir, time_limit=time_limit,
+        at_once=at_once, step=step,
+    )  # fmt: skip
     left = ds.attrs["unfinished"]
     typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
     if ds.attrs.get("unavailable"):
@@ -302,12 +281,12 @@ def _wanted(ctx: typer.Context) -> dict[str, Any]:
     return wanted
 
 
-def _send(
-    ctx: typer.Context, on: str, keys: list[str], left: int, changes: dict[str, Any], site: Path | None,
-    what: str = "runs",
-) -> None:  # fmt: skip
+def _send(ctx: typer.Context, keys: list[str], left: int, changes: dict[str, Any], what: str = "runs") -> None:
     """Send tasks elsewhere that call this command without what says where."""
-    given, settings = ctx.params, cluster.read_site(site) if site else cluster.Site()
+    from dolb import cluster, results
+
+    given, on = ctx.params, ctx.params["on"]
+    settings = cluster.read_site(given["site"]) if given["site"] else cluster.Site()
     store, device = Path(given["store"]), given.get("device", "auto")
     if device != "auto":
         changes.setdefault("gpus", max(1, settings.gpus) if device.startswith("cuda") else 0)
@@ -351,6 +330,8 @@ def status(
 
     The exit code is 0 if all runs are done, 3 while tasks wait or run, and 1 if runs are left that no task will make.
     """
+    from dolb import cluster
+
     found = cluster.progress(store, slug)
     if not found:
         raise ValueError(f"nothing was sent from {store}; accepted: a store of `dolb sweep --on`")
@@ -372,6 +353,8 @@ def cancel_command(
     store: Store = Path("store"),
 ) -> None:
     """Stop the tasks that were sent elsewhere; they save what is unfinished, and the same sweep goes on from there."""
+    from dolb import cluster
+
     typer.echo(f"{cluster.cancel(store, slug)} tasks are told to stop")
 
 
@@ -379,72 +362,20 @@ def _listing(configs: list) -> list[str]:
     """Return a line for each run: its key, and the fields in which some of them are not at their defaults."""
     known = [field for field in fields(configs[0]) if field.name not in ("experiment", "data")]
     told = [field.name for field in known if any(getattr(config, field.name) != field.default for config in configs)]
+    told += ["data"] if len({config.data for config in configs}) > 1 else []
     return ["  ".join([f"  {c.key}", *(f"{name} {getattr(c, name)}" for name in told)]) for c in configs]
 
 
-def _train(
-    slug: str,
-    scale: str,
-    configs: list,
-    changes: dict[str, Any],
-    work: dict[str, Any],
-    time_limit: float | None,
-    how: dict[str, Any],
-) -> xr.Dataset:
-    """Make maps and masks, or train runs after making the masks that they need."""
-    from dolb.filtering.config import FilterConfig
-    from dolb.training import first_updates, landscape, noise_scale
-    from dolb.training.config import LandscapeConfig, NoiseScaleConfig, StartConfig
-    from dolb.training.sweep import sweep as train_all
-
-    begun = time.monotonic()
-
-    def left() -> float | None:
-        return None if time_limit is None else max(0.0, begun + time_limit - time.monotonic())
-
-    measured: dict[type, Callable[..., xr.Dataset]] = {
-        LandscapeConfig: landscape.measure_all,
-        NoiseScaleConfig: noise_scale.measure_all,
-        StartConfig: first_updates.record_all,
-    }
-    networks, make = recipes.networks(scale), measured.get(type(configs[0]), train_all)
-    if isinstance(configs[0], FilterConfig):
-        from dolb import maps
-
-        return maps.make(configs, networks, time_limit=left(), **work)
-    subsets = changes.get("own", {})
-    if any(set(config.subsets) - {"full", *subsets} for config in configs):
-        from dolb import maps
-
-        masks = maps.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
-        if masks.attrs["unfinished"]:
-            return masks
-        subsets = subsets | maps.subsets(masks)
-        if make is train_all:
-            configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
-    if make is first_updates.record_all:
-        how = {"at_once": how["at_once"]}  # its step is always the plain one
-    return make(configs, subsets=subsets, time_limit=left(), **how, **work)
-
-
-def _own_sets(texts: list[str], data: str, data_dir: Path | None) -> dict[str, Any]:
-    """Return the masks that NAME=FILE name, by what runs call them."""
-    from dolb import data as datasets
-    from dolb.filtering import masks
-
-    files = {name: path for name, _, path in (text.partition("=") for text in texts)}
-    if not all(files.values()):
-        raise ValueError(f"keep {', '.join(texts)} is not understood; accepted: NAME=FILE")
-    return masks.own_sets(files, datasets.load(data, data_dir))
-
-
-def _listed(text: str | None, kind: Callable[[str], Any]) -> list | None:
-    if text is None:
-        return None
+def _read(name: str, given: Any, kind: Any) -> Any:
+    """Return what was given for an option; of one that takes several, the list that its text says."""
+    if given is None or kind not in (list[str], list[int], list[float]):
+        return given
+    (one,) = kind.__args__
     try:
-        return [kind(part.strip()) for part in text.split(",")]
+        return [one(part.strip()) for part in given.split(",")]
     except ValueError:
-        raise ValueError(f"{text!r} is not a list of {getattr(kind, '__name__', 'values')} with commas") from None
+        said = f"--{name.replace('_', '-')} {given!r} is not a list of {one.__name__} with commas"
+        raise ValueError(said) from None
 
 
 @app.command("predict")
@@ -481,7 +412,7 @@ def predict_command(
     }
     if library not in policies:
         raise ValueError(f"library {library!r} is not known; accepted: {', '.join(policies)}")
-    over, counts = network.cluster(gpus, gbit, latency), _listed(nodes, int) or []
+    over, counts = network.cluster(gpus, gbit, latency), _read("nodes", nodes, list[int])
     table = predict(name, batch, over, counts, policies[library], images_per_second, gpu, precision)
     one = f"{gpu} in {precision}" if images_per_second is None else f"a GPU of {images_per_second:g} images/s"
     title = f"Simulated: {name}, {batch} images on each {one}, {gpus} a node, {gbit:g} Gbit/s"
@@ -513,7 +444,7 @@ def publish_command(
 
     Runs on masks of your own, which no recipe can make again, stay in the store.
     """
-    from dolb import map_pages
+    from dolb import map_pages, recipes, results, sweeps
     from dolb.findings.runs import reached
     from dolb.profiling import limits
     from dolb.profiling.ranks.sweep import complete
@@ -533,7 +464,10 @@ def publish_command(
     }
     recipes.require(slug)
     target = _checkout() / "results" / f"{slug}.nc"
-    fresh = _finished(results.RunStore(store), slug)
+    runs = results.RunStore(store)
+    fresh = sweeps.finished(runs, slug)
+    if foreign := runs.foreign():
+        typer.echo(f"left alone, as no key names them: {', '.join(path.name for path in foreign)}")
     if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
         raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
     if demo := {str(ds["data"].item()) for ds in fresh}.intersection(recipes.DEMO_DATA):
@@ -560,6 +494,8 @@ def publish_command(
 @app.command()
 def restore(slug: Slug, store: Store = Path("store")) -> None:
     """Put an experiment's published runs into the store, with the masks they are trained on: a sweep goes on there."""
+    from dolb import recipes, results
+
     recipes.require(slug)
     runs = results.RunStore(store)
     runs.check_writable()
@@ -567,13 +503,6 @@ def restore(slug: Slug, store: Store = Path("store")) -> None:
     if wanted := {mask.key for mask in recipes.masks_for(slug)}:
         new = runs.take(results.published("noise"), wanted)
         typer.echo(f"{store} has their published masks, {new} of them new; random ones are made when they are needed")
-
-
-def _finished(runs: results.RunStore, slug: str) -> list[xr.Dataset]:
-    """Return the finished runs of an experiment that are the study's own."""
-    found = [ds for key in runs.keys() if (ds := runs.get(key)) is not None]  # noqa: SIM118
-    own = [ds for ds in found if str(ds["experiment"].item()) == slug]
-    return [ds for ds in own if "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))]
 
 
 def _refuse_changes(runs: list[xr.Dataset], published: set[str]) -> None:
@@ -593,7 +522,7 @@ def _refuse_changes(runs: list[xr.Dataset], published: set[str]) -> None:
 @app.command("pages")
 def pages_command() -> None:
     """Write the pages of the book that are made from the claims and the published results, and the first figure."""
-    from dolb import claims, figures
+    from dolb import claims, figures, results
     from dolb.findings import batch_size as study
     from dolb.publishing import pages, panels
 
@@ -620,8 +549,6 @@ def book(
     from dolb import publishing
     from dolb.profiling.ranks.launch import available_libraries
 
-    if scale not in recipes.SCALES:
-        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(recipes.SCALES)}")
     if scale != "published" and "horovod" not in available_libraries():
         typer.echo("Horovod is not installed: what compares it with DDP measures DDP alone; `make horovod` builds it")
     index = publishing.build_book(_checkout(), scale=scale, jobs=jobs, output=output, say=typer.echo)
@@ -674,7 +601,9 @@ def view(
     data: Annotated[str | None, typer.Option(help="The data set.  [default: the one the file names]")] = None,
     data_dir: DataDir = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the page.  [default: a temporary one]")] = None,
-    port: Annotated[int | None, typer.Option(help="Serve the page here until Ctrl-C; 0 takes a free port.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Serve the page here until Ctrl-C; 0: any port.")
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser, or only say where.")] = True,
 ) -> None:
     """Show a map with its images, what is removed at which eps, and keep or drop examples, on one page.

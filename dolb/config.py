@@ -8,10 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+SCALES = ("published", "demo", "paper")  # of a notebook and its experiment: read results, a small run, the study's own
+_MOST = 2**63 - 1  # a whole number that results can hold
+
 
 @dataclass(frozen=True, kw_only=True)
 class Keyed:
     """A frozen record of fields with defaults."""
+
+    def __post_init__(self) -> None:
+        """Refuse whole numbers that no result can hold."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and abs(value) > _MOST:
+                raise ValueError(f"{field.name} {value} is too large; accepted: whole numbers up to {_MOST}")
 
     @property
     def key(self) -> str:

@@ -17,10 +17,7 @@ def load_map(file: Path) -> xr.Dataset:
     """Return the map in a file, with its mask; of several masks the one that runs are trained with."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
-    try:
-        ds = results.load(file)
-    except OSError as error:
-        raise ValueError(f"{file} is not a file of results: {error}") from error
+    ds = results.load(file)
     if missing := [name for name in ("x", "y", "label", "keep") if name not in ds]:
         raise ValueError(f"{file} holds no map: it lacks {', '.join(missing)}; save the mask with its coordinates")
     return noise.reference(ds) if ds["keep"].ndim > 1 else ds

@@ -367,12 +367,7 @@ def _stored(at: _Place, name: str, work: Callable[[], Arrays], needed: Sequence[
     if (found := _found(at, name, needed)) is not None:
         return found
     made = work()
-
-    def fill(temporary: str) -> None:
-        with open(temporary, "wb") as handle:  # given a name, numpy would add its own ending
-            np.savez_compressed(handle, **made)  # type: ignore[arg-type]
-
-    write_whole(at.folder / name, fill, seal=False)
+    write_whole(at.folder / name, lambda handle: np.savez_compressed(handle, **made), seal=False)  # type: ignore[arg-type]
     return made
 
 

@@ -68,7 +68,7 @@ def demo(
 ) -> Callable[[str], Path]:
     """Run a notebook at demo scale, once for all tests that look at it, and return it executed."""
     from dolb import publishing  # late: a machine that is only to run tests of training may lack what it needs
-    from dolb.publishing.gate import read_parameters
+    from dolb.publishing.parameters import read_parameters
 
     @cache
     def run(name: str) -> Path:

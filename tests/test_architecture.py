@@ -31,7 +31,7 @@ ARROWS = {
     # The fused step is the training room's own; it has a folder as it is written in another language.
     "dolb.kernels": {"dolb.augment", "dolb.models"},
     **{room: {"dolb", "dolb.kernels"} | LEAVES for room in ROOMS},
-    "dolb.recipes": {f"{room}.config" for room in ROOMS},
+    "dolb.recipes": {"dolb.config", *(f"{room}.config" for room in ROOMS)},
     "dolb.maps": {"dolb.training", "dolb.filtering"} | LEAVES,
     # What follows from results, and what is drawn of it: they read Datasets and tables, and know no room.
     "dolb.findings": {"dolb.results"},
@@ -45,9 +45,12 @@ ARROWS = {
     "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.findings", "dolb.viewer"},
     # Sends the command line itself elsewhere, and reads the store to say how far it is.
     "dolb.cluster": {"dolb.results"},
+    # What a sweep of an experiment makes: the recipe's configs, by the room that each kind of them belongs to.
+    "dolb.sweeps": {"dolb.recipes", "dolb.maps", "dolb.findings", *LEAVES, *ROOMS},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {
-        *("dolb", "dolb.cluster", "dolb.maps", "dolb.map_pages", "dolb.recipes", "dolb.publishing", "dolb.viewer"),
+        *("dolb", "dolb.cluster", "dolb.maps", "dolb.map_pages", "dolb.recipes", "dolb.publishing", "dolb.sweeps"),
+        "dolb.viewer",
         *LEAVES,
         *ROOMS,
         *READERS,
@@ -131,7 +134,7 @@ def test_modules_import_each_other_in_no_circle():
 
 FEWEST_WORDS = 6
 # Where sentences are wanted: the command line, and refusals, which are raised and not returned.
-SPEAKING = {"dolb.cli", "dolb.publishing.gate"}
+SPEAKING = {"dolb.cli", "dolb.publishing.gate", "dolb.publishing.parameters"}
 FOR_THOSE_WHO_CANNOT_SEE = ("alt_text", "alternative")
 
 

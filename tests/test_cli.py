@@ -20,7 +20,7 @@ from PIL import Image
 from typer.testing import CliRunner
 from waiting import wait_until
 
-from dolb import data, recipes, results, viewer
+from dolb import cli, data, recipes, results, viewer
 from dolb.cli import app
 from dolb.filtering import decisions, masks, noise
 from dolb.filtering.config import FilterConfig
@@ -40,6 +40,21 @@ def test_help_lists_every_command_with_a_sentence():
     for command in ("data", "run", *sent, "publish", "restore", "pages", "book", "archive", "view", "keep", "predict"):
         assert command in text
         assert len(dolb(command, "--help")) > 100
+
+
+def test_help_keeps_what_stands_in_brackets():
+    assert "[default: DOLB_DATA, or a cache]" in dolb("data", "--help")
+
+
+def test_help_waits_for_no_large_package():
+    program = "import sys, dolb.cli; print({'torch', 'numpy', 'xarray', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("command", [["run", "batch-size"], ["sweep", "batch-size"], ["book"]])
+def test_an_unknown_scale_is_refused_at_once(command):
+    assert "scale 'dmeo' is not known; accepted: published, demo, paper" in dolb(*command, "--scale", "dmeo", code=2)
 
 
 def test_data_says_what_is_there():
@@ -95,6 +110,16 @@ def test_a_dry_run_trains_nothing(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("scale", ["demo", "paper"])
+def test_lines_of_a_dry_run_tell_runs_apart(tmp_path, scale):
+    for slug in recipes.RECIPES:
+        if slug == "large-batch-remedies" and scale == "demo":
+            continue
+        configs = recipes.configs(slug, scale)
+        lines = [line.split(maxsplit=1)[1] for line in cli._listing(configs)]
+        assert len(set(lines)) == len({config.key for config in configs}), slug
+
+
 def test_storage_is_measured_for_a_gpu_with_the_network_and_the_workers_of_one():
     said = dolb("sweep", "data-pipeline", "--scale", "paper", "--part", "training", "--device", "cuda", "--dry-run")
     assert "60 runs" in said  # six forms in two orders, five seeds
@@ -112,6 +137,7 @@ def test_storage_is_measured_for_a_gpu_with_the_network_and_the_workers_of_one()
         (["batch-size", "--scale", "published"], "accepted: demo, paper"),
         (["batch-size", "--batch-sizes", "5000"], "larger than the 1437 training examples"),
         (["batch-size", "--device", "tpu"], "accepted: auto, cpu, cuda"),
+        (["batch-size", "--seeds", "99999999999999999999"], "seed 99999999999999999999 is too large"),
     ],
 )
 def test_what_cannot_be_swept_is_a_clear_error(tmp_path, arguments, expected):
@@ -151,6 +177,35 @@ def test_publishing_merges_runs_into_the_results_and_refuses_demo_runs(checkout)
     assert results.load(checkout / "results" / "batch-size.nc").sizes["run"] == 2
     store.put(made_run((0.6,) * 5, data="digits", seed=3))
     assert "demo runs" in dolb("publish", "batch-size", "--store", store.folder, code=2)
+
+
+def test_publishing_leaves_foreign_files_alone_and_names_them(checkout):
+    store = results.RunStore(checkout / "store")
+    store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18"))
+    (store.folder / "mine.nc").write_text("my own notes")
+    assert "left alone, as no key names them: mine.nc" in dolb("publish", "batch-size", "--store", store.folder)
+    assert (store.folder / "mine.nc").read_text() == "my own notes"
+
+
+@pytest.fixture
+def small_disk(tmp_path, require_part):
+    """A disk of 300 KB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", folder], capture_output=True)
+    require_part("mount", mounted.returncode == 0, "only root can make a small disk")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("command", [["restore", "batch-size"], ["sweep", "batch-size", *TINY, "--seeds", "0,1,2,3,4"]])
+@pytest.mark.faults
+def test_a_full_disk_ends_a_command_in_one_line_and_leaves_whole_files(small_disk, command):
+    said = dolb(*command, "--store", small_disk, code=2)
+    assert said.endswith("cannot be written (No space left on device)")
+    store = results.RunStore(small_disk)
+    assert all(store.get(key) is not None for key in store.keys())  # noqa: SIM118
+    assert not list(small_disk.rglob(".*.tmp"))
 
 
 def test_publishing_counts_the_runs_of_equal_updates_among_those_that_lack(checkout):
@@ -401,6 +456,26 @@ def test_keep_makes_a_mask_of_decisions_which_can_be_viewed_again(decided, tmp_p
     assert "20 of 1,437" in (tmp_path / "page" / "index.html").read_text()
 
 
+@pytest.mark.parametrize("command", ["keep", "view", "run"])
+@pytest.mark.parametrize("place", ["folder", "read-only"])
+def test_what_cannot_be_written_where_asked_is_a_clear_error(decided, tmp_path, read_only, command, place):
+    taken = tmp_path / "taken"
+    (taken / "index.html").mkdir(parents=True)
+    target = {"keep": taken, "view": taken, "run": taken / "index.html"}[command]
+    words = {"keep": ["keep", decided[0]], "view": ["view", decided[1], "--no-open"], "run": ["run", "batch-size"]}
+    if place == "folder":
+        text = dolb(*words[command], "--output", target, code=2)
+    else:
+        with read_only(tmp_path):
+            text = dolb(*words[command], "--output", tmp_path / "new" / "out.ipynb", code=2)
+    assert "error:" in text
+    assert str(tmp_path) in text
+
+
+def test_a_port_that_cannot_be_is_refused(decided):
+    assert "65535" in dolb("view", decided[1], "--no-open", "--port", 99999, code=2)
+
+
 def test_decisions_about_other_data_are_refused_and_nothing_is_written(decided, tmp_path):
     path, _ = decided
     path.write_text(path.read_text().replace("sha256:", "sha256:0"))
@@ -433,13 +508,16 @@ def test_a_sweep_trains_on_a_mask_of_ones_own_and_another_one_makes_other_runs(d
     [
         ("filtered-large-batch", "mine", "accepted: NAME=FILE"),
         ("filtered-large-batch", "mine=none.json", "there is no mask none.json"),
+        ("filtered-large-batch", "mine={table}", "table.csv is not a file of results"),
         ("filtered-large-batch", "random={path}", "the study has a set 'random' already"),
         ("filtered-large-batch", "my-set={path}", "accepted: a letter, then letters, digits and _"),
         ("batch-size", "mine={path}", "accepted: filtered-small-batch, filtered-large-batch"),
     ],
 )
 def test_a_mask_that_a_sweep_cannot_take_is_a_clear_error(decided, tmp_path, slug, keep, expected):
-    arguments = ["--keep", keep.format(path=decided[0]), "--store", tmp_path / "store", "--dry-run"]
+    (tmp_path / "table.csv").write_text("name,keep\n1.png,yes\n")
+    keep = keep.format(path=decided[0], table=tmp_path / "table.csv")
+    arguments = ["--keep", keep, "--store", tmp_path / "store", "--dry-run"]
     assert expected in dolb("sweep", slug, *arguments, code=2)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dolb.publishing.gate import read_parameters
+from dolb.publishing.parameters import read_parameters
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 SCALES = ("published", "demo", "paper")
@@ -38,6 +38,16 @@ def test_first_parameter_is_the_scale_and_its_default_is_published(path):
 
 def test_parameters_come_before_any_other_code(path):
     assert "parameters" in code_cells(path)[0].metadata.get("tags", [])
+
+
+def test_what_papermill_injects_is_checked_by_the_first_cell_after_the_parameters(path):
+    assert "\nparameters.check_injected()\n" in code_cells(path)[1].source
+
+
+def test_a_parameter_without_a_default_says_its_type(path):
+    without = [name for name, value in read_parameters(path).items() if value is None]
+    typed = [node.target.id for node in ast.parse(code_cells(path)[0].source).body if isinstance(node, ast.AnnAssign)]
+    assert typed == without
 
 
 def test_notebook_defines_and_loops_over_nothing(path):

@@ -75,7 +75,7 @@ def test_a_documented_papermill_command_names_a_notebook_and_its_parameters(argu
     notebook = ROOT / arguments[0]
     assert notebook.exists()
     given = {arguments[i + 1] for i, word in enumerate(arguments) if word == "-p"}
-    assert given <= set(importlib.import_module("dolb.publishing.gate").read_parameters(notebook))
+    assert given <= set(importlib.import_module("dolb.publishing.parameters").read_parameters(notebook))
 
 
 @pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])

@@ -1,16 +1,19 @@
 """The viewer's page as Python writes it: its numbers, its images, its size, and what it refuses."""
 
 import base64
+import http.client
 import io
 import json
 import re
 import sys
+import threading
 import warnings
 
 import numpy as np
 import pytest
 import xarray as xr
 from PIL import Image
+from waiting import wait_until
 
 from dolb import data, results, viewer
 from dolb.filtering import noise
@@ -191,3 +194,34 @@ def test_images_of_other_data_or_of_no_example_are_refused(made):
         )
     with pytest.raises(ValueError, match="up to 2000"):
         viewer.show(made, viewer.thumbnails(images, np.array([0, 2000])))
+
+
+@pytest.fixture
+def served(made, tmp_path):
+    """A page in a folder with other files, served; what asks it for a file by a name of the host."""
+    folder = viewer.write_page(tmp_path / "page", made, title="A map").parent
+    (folder / "private.txt").write_text("mine")
+    (folder / "images-00.webp").symlink_to(folder / "private.txt")
+    told: list[str] = []
+    threading.Thread(target=viewer.serve, args=(folder, 0, told.append, False), daemon=True).start()
+    wait_until(lambda: told)
+    port = int(re.search(r":(\d+)/", told[0])[1])
+
+    def ask(path, host="127.0.0.1"):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", path, headers={"Host": host})
+        return connection.getresponse()
+
+    return ask
+
+
+@pytest.mark.parametrize("path", ["/private.txt", "/images-00.webp", "/../private.txt", "/none.html", "//private.txt"])
+def test_nothing_but_the_files_of_a_page_is_served(served, path):
+    assert b"dolb-viewer" in served("/").read()
+    assert served("/scatterplot.js").status == 200
+    answer = served(path)
+    assert (answer.status, b"mine" in answer.read()) == (404, False)
+
+
+def test_a_page_is_served_only_to_those_who_ask_for_this_machine(served):
+    assert [served("/", host).status for host in ("localhost:8000", "evil.example", "")] == [200, 403, 403]

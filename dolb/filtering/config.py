@@ -49,6 +49,7 @@ class FilterConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
+        super().__post_init__()
         models.require(self.arch)
         self.refuse_unknown(filter=FILTERS, weights=WEIGHTS, map_start=STARTS)
         self.refuse_below(0, "map_rate")

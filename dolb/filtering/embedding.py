@@ -9,9 +9,9 @@ import openTSNE
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
-from tqdm.auto import tqdm
 
 from dolb.filtering.checks import finite_rows
+from dolb.results import progress as shown
 
 _TICK = 10  # iterations between two moves of the progress bar
 _TRANSFORM_ITERATIONS = 250
@@ -101,7 +101,7 @@ class TSNEMap(BaseEstimator):
             callbacks_every_iters=_TICK,
         )
         total = self.early_exaggeration_iter + self.n_iter
-        with tqdm(total=total, desc="t-SNE", unit="iteration", disable=not self.progress) as bar:
+        with shown.bar(total, "t-SNE", "iteration", self.progress) as bar:
 
             def tick(*_: object) -> None:
                 bar.update(_TICK)  # whose own answer, True where it redraws, would tell openTSNE to stop

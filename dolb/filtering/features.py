@@ -10,10 +10,10 @@ from urllib.error import URLError
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from dolb import models
 from dolb.augment import DeviceImages
+from dolb.results import progress as shown
 from dolb.results.files import write_whole
 
 # What torchvision's pretrained networks expect in place of a data set's own mean and deviation.
@@ -44,7 +44,7 @@ def extract(
     """
     features = np.empty((len(images), models.require(arch).feature_width), dtype=np.float32)
     network.to(device).eval()
-    bar = tqdm(total=len(images), desc=f"features by {arch}", unit="image", disable=not progress)
+    bar = shown.bar(len(images), f"features by {arch}", "image", progress)
     with torch.inference_mode(), bar:
         for start in range(0, len(images), _BATCH):
             part = images[start : start + _BATCH]
@@ -58,7 +58,7 @@ def extract(
 def save_network(network: nn.Module, path: str | Path) -> Path:
     """Write a network's weights for ``load_network``, so that ``path`` holds all of them or is untouched."""
     state = {name: value.detach().cpu() for name, value in network.state_dict().items()}
-    write_whole(Path(path), lambda temporary: torch.save(state, temporary), seal=False)
+    write_whole(Path(path), lambda handle: torch.save(state, handle), seal=False)
     return Path(path)
 
 

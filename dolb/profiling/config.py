@@ -66,6 +66,7 @@ class ScalingConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
+        super().__post_init__()
         self.coerce()
         for name, value in self.as_dict().items():
             if isinstance(value, float) and math.isnan(value):
@@ -154,6 +155,7 @@ class StorageConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
+        super().__post_init__()
         models.require(self.arch)
         self.refuse_unknown(
             task=TASKS, storage=FORMATS, access=("random", "sequential"), cache=("cold", "warm"), device_kind=DEVICES
@@ -198,6 +200,7 @@ class LayerConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
+        super().__post_init__()
         self.refuse_unknown(scaling=SCALINGS, device_kind=DEVICES, precision=PRECISIONS)
         self.refuse_below(1, "batch_size", "ranks", "passes")
         if self.device_kind == "cpu" and self.precision != "fp32":

@@ -4,8 +4,9 @@
 """
 
 from dolb.publishing.book import BookError, build_book, build_pages, listed, stage
-from dolb.publishing.gate import GateError, ParameterError, check_notebook
+from dolb.publishing.gate import GateError, check_notebook
 from dolb.publishing.notebooks import run_notebook
+from dolb.publishing.parameters import ParameterError
 
 __all__ = [
     "BookError", "GateError", "ParameterError", "build_book", "build_pages", "check_notebook", "listed",

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote
 
 from dolb.publishing.book import Say, build_book
@@ -73,7 +74,7 @@ def write(
         crate.describe(tree, BOOK, built, made_by)
         lines = [f"{crate.sha256(tree / name)}  {name}\n" for name in _files(tree)]
         (tree / MANIFEST).write_text("".join(lines), encoding="utf-8")
-        write_whole(target, lambda temporary: _pack(tree, temporary), seal=False)
+        write_whole(target, lambda handle: _pack(tree, handle), seal=False)
     return target
 
 
@@ -110,7 +111,7 @@ def _files(tree: Path) -> list[str]:
     return sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file())
 
 
-def _pack(tree: Path, target: str) -> None:
+def _pack(tree: Path, target: IO[bytes]) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(tree.rglob("*")):  # folders too, for what reads a crate without unpacking it
             archive.write(path, path.relative_to(tree))

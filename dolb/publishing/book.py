@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import dolb
-from dolb.publishing.gate import GateError, check_notebook, check_parameters
+from dolb.publishing.gate import GateError, check_notebook
 from dolb.publishing.notebooks import prepare_for_readers, run_notebook
+from dolb.publishing.parameters import check_parameters
 
 _JUPYTER_BOOK = [sys.executable, "-c", "import dolb; from jupyter_book.cli.main import main; main()"]
 REUSED_SCALE = "published"  # at the others a notebook is there to measure, so it measures

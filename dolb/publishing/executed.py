@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from dolb.publishing.book import digest, shared_inputs
-from dolb.publishing.gate import GateError, ParameterError, check_parameters, read_parameters
+from dolb.publishing.gate import GateError
 from dolb.publishing.notebooks import run_notebook
+from dolb.publishing.parameters import ParameterError, check_parameters, read_parameters
 from dolb.results import RunStore
 
 FOLDER = "notebooks"  # of a store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec
 from traitlets import default
 
-from dolb.publishing.gate import INJECTED, GateError, check_notebook, check_parameters, first_unfinished
+from dolb.publishing.gate import INJECTED, GateError, check_notebook, first_unfinished
+from dolb.publishing.parameters import check_parameters
 
 
 class _ThisInterpreter(AsyncKernelManager):
@@ -31,6 +33,18 @@ class _ThisInterpreter(AsyncKernelManager):
     def _encrypt(self) -> str:
         # Kernels listen on TCP ports that everyone on a shared login node can reach.
         return "auto" if zmq.has("curve") else "disabled"
+
+
+class _Above:
+    """Writes what cells say while they run, above papermill's bar where there is one."""
+
+    def write(self, text: str) -> None:
+        from tqdm.auto import tqdm
+
+        tqdm.write(text, file=sys.stderr, end="")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def run_notebook(
@@ -53,7 +67,8 @@ def run_notebook(
             parameters=dict(parameters),
             kernel_name="python3",
             language="python",
-            progress_bar=progress,
+            progress_bar=progress and sys.stderr.isatty(),
+            stderr_file=_Above() if progress else None,  # what a long cell says of itself
             kernel_manager_class=_ThisInterpreter,
             # Not papermill's cwd argument: it changes the folder of this whole process, and notebooks run in threads.
             resources={"metadata": {"path": str(cwd or Path.cwd())}},

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from dolb.config import SCALES
 from dolb.recipes.batch_sizes import batch_size, critical_batch, even_batches, trade_off
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
@@ -40,7 +41,6 @@ __all__ = [
     "of_the_study", "require", "require_own", "takes", "trade_off", "tuned",
 ]  # fmt: skip
 
-SCALES = ("published", "demo", "paper")
 DEMO_DATA = ("digits", "nodules-8")  # which no study's own grid has
 
 # A recipe returns RunConfigs, FilterConfigs, ScalingConfigs, LayerConfigs or StorageConfigs; all have experiment,

@@ -7,48 +7,103 @@ before HDF5 opens the file.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
+import io
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import h5py
 import numpy as np
 import xarray as xr
 
-from dolb.results.schema import NUMBERED, SCHEMA, describe, dims_of, validate
+from dolb import __version__
+from dolb.results.schema import NUMBERED, SCHEMA, VERSION, SchemaError, describe, dims_of, validate
 
 ENGINE: Any = "h5netcdf"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"  # as NetCDF4 says of one that is only a length
 _PACKED = {"compression": 6, "fletcher32": True}
 _MARK = b"\ndolb sha256 "
+_LOCK = "lock"
+_ABOUT_THE_FILE = ("_NCProperties", "coordinates", "schema_version", "written_by")
 _LENGTH = len(_MARK) + hashlib.sha256().digest_size * 2
 
 
-def write_whole(path: Path, fill: Callable[[str], object], *, seal: bool = True) -> None:
-    """Have ``fill`` write a temporary file, seal it, and move it to ``path``, which holds all of it or is untouched."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+class StoreError(RuntimeError):
+    """A store or a file that cannot be used as asked; the message says why."""
+
+
+def write_whole(path: Path, fill: Callable[[IO[bytes]], object], *, seal: bool = True) -> None:
+    """Have ``fill`` write a temporary file, seal it, and move it to ``path``, which holds all of it or is untouched.
+
+    The file is locked meanwhile: one whose lock is free was left behind by a process that is gone.
+    """
     try:
-        os.close(descriptor)
-        fill(temporary)
-        with open(temporary, "rb+") as handle:
-            if seal:
-                handle.write(_MARK + hashlib.file_digest(handle, "sha256").hexdigest().encode())
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked_temporary(path) as handle:
+            try:
+                fill(handle)
+                handle.flush()
+                if seal:
+                    handle.seek(0)
+                    handle.write(_MARK + hashlib.file_digest(cast("io.BytesIO", handle), "sha256").hexdigest().encode())
+                    handle.flush()
+                os.fsync(handle.fileno())
+                os.fchmod(handle.fileno(), 0o644)
+                os.replace(handle.name, path)
+            except BaseException:
+                Path(handle.name).unlink(missing_ok=True)
+                raise
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written ({error.strerror or error})") from error
+
+
+def _locked_temporary(path: Path) -> IO[bytes]:
+    while True:
+        handle = tempfile.NamedTemporaryFile(  # noqa: SIM115
+            prefix=f".{path.name}.", suffix=".tmp", dir=path.parent, delete=False
+        )
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle.fileno()).st_nlink:  # else it was taken for one that is left behind, before it was locked
+            return handle
+        handle.close()
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files in a folder and below it whose processes are gone."""
+    for left in folder.glob("**/.*.tmp"):
+        with contextlib.suppress(OSError), open(left, "rb") as handle:  # OSError: held, another's, or gone meanwhile
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+
+
+@contextlib.contextmanager
+def scratch(prefix: str, within: Path | None = None) -> Iterator[Path]:
+    """Give a temporary folder, removed at the end; those that a killed process has left are removed first.
+
+    A folder's owner holds a lock in it, which the system lets go of when the owner ends, however it ends.
+    """
+    for left in Path(within or tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
+        with contextlib.suppress(OSError), open(left, "w") as lock:  # OSError: held, another's, or gone meanwhile
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
     try:
-        os.fsync(directory)
+        with open(folder / _LOCK, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield folder
     finally:
-        os.close(directory)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_seal(path: Path) -> None:
@@ -62,13 +117,17 @@ def check_seal(path: Path) -> None:
 def save(ds: xr.Dataset, path: str | Path) -> Path:
     """Validate and write a Dataset so that ``path`` holds all of it or is untouched."""
     validate(ds)
-    write_whole(Path(path), lambda temporary: _write(ds, temporary))
+    whole = _packed(ds)
+    write_whole(Path(path), lambda handle: handle.write(whole))
     return Path(path)
 
 
-def _write(ds: xr.Dataset, path: str) -> None:
-    """Write a file with h5py as NetCDF4 lays it out: xarray's own way takes six times as long."""
-    with h5py.File(path, "w") as file:
+def _packed(ds: xr.Dataset) -> bytes:
+    """Return a file's bytes, by h5py as NetCDF4 lays them out: xarray's own way takes six times as long.
+
+    They are made in memory: on a full disk HDF5 does not return an error, it ends the process.
+    """
+    with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
 
         def put(name: str, variable: xr.Variable) -> h5py.Dataset:
             values = variable.to_numpy()
@@ -94,7 +153,10 @@ def _write(ds: xr.Dataset, path: str) -> None:
             item = put(name, ds.variables[name])
             for place, dim in enumerate(ds.variables[name].dims):
                 item.dims[place].attach_scale(file[str(dim)])
-        file.attrs.update(ds.attrs | {"coordinates": " ".join(name for name in others if name in ds.coords)})
+        about = {"coordinates": " ".join(name for name in others if name in ds.coords)}
+        file.attrs.update(ds.attrs | about | {"schema_version": VERSION, "written_by": f"dolb {__version__}"})
+        file.flush()
+        return file.id.get_file_image()
 
 
 def load(path: str | Path) -> xr.Dataset:
@@ -102,13 +164,23 @@ def load(path: str | Path) -> xr.Dataset:
     if not Path(path).is_file():
         raise FileNotFoundError(f"no results at {path}; make them with `dolb sweep` and `dolb publish`")
     check_seal(Path(path))
-    return validate(_read(Path(path)))
+    try:
+        return validate(_read(Path(path)))
+    except StoreError:
+        raise
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
+    except Exception as error:  # of a damaged file without a seal HDF5 raises what it happens to stumble over
+        raise ValueError(f"{path} is not a file of results: {error}") from error
 
 
 def _read(path: Path) -> xr.Dataset:
     """Read a file with h5py: the schema knows the dimensions, and xarray's own way takes four times as long."""
     variables, coordinates = {}, set(NUMBERED)
     with h5py.File(path) as file:
+        if (version := file.attrs.get("schema_version", 0)) > VERSION:
+            needed = f"{path} needs {file.attrs.get('written_by', 'a later dolb')} or later (schema {version})"
+            raise StoreError(f"{needed}; this is dolb {__version__} (schema {VERSION})")
         for name, item in file.items():
             if item.attrs.get("NAME", b"").startswith(_NO_VARIABLE.encode()):
                 continue
@@ -119,7 +191,7 @@ def _read(path: Path) -> xr.Dataset:
             variables[name] = (dims_of(name, values.ndim) if name in SCHEMA else (name,), values)
             coordinates.update(str(item.attrs.get("coordinates", "")).split())
         coordinates.update(str(file.attrs.get("coordinates", "")).split())
-        attributes = {key: value for key, value in file.attrs.items() if key not in ("_NCProperties", "coordinates")}
+        attributes = {key: value for key, value in file.attrs.items() if key not in _ABOUT_THE_FILE}
     return describe(xr.Dataset(variables, attrs=attributes).set_coords(coordinates & set(variables)))
 
 

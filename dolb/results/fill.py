@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +18,9 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import xarray as xr
-from tqdm.auto import tqdm
 
+from dolb.results import progress as shown
+from dolb.results.files import scratch
 from dolb.results.merging import merge
 from dolb.results.store import RunStore
 
@@ -57,7 +57,7 @@ class Todo(Generic[C]):
         self.found: dict[str, xr.Dataset] = {}
         self.unavailable: list[str] = []
         self.signals: list[int] = []
-        self.bar = tqdm(disable=True)
+        self.bar = shown.bar(0, "", "", show=False)
         self._fingerprint, self._size, self._deadline, self._foresee = fingerprint, size, deadline, foresee
         self._held: dict[str, tuple[contextlib.ExitStack, float]] = {}  # claims, and when each was made
         self._counted: dict[str, float] = {}  # how much of what is begun stands on the bar
@@ -174,20 +174,17 @@ def fill(
     deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
     with contextlib.ExitStack() as stack:
         kept = store or os.environ.get("DOLB_STORE")
-        folder = kept or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-"))
+        came = stack.enter_context(_interrupts(gentle, f"{what} are kept in {kept}" if kept and progress else ""))
+        folder = kept or stack.enter_context(scratch("dolb-runs-"))
         todo = Todo(RunStore(Path(folder).expanduser()), fingerprint, size, deadline, foresee)
+        todo.signals = came
         todo.waiting = [config for config in wanted.values() if not todo.take(config)]
         if progress and todo.found:
             print(f"{len(todo.found)} of {len(wanted)} {what} are in {folder}", file=sys.stderr)
         if todo.waiting:
             todo.store.check_writable()
             stack.enter_context(beside(list(todo.waiting), todo.store))
-            if gentle:
-                stack.enter_context(_interrupts(todo.signals))
-            total = sum(map(size, todo.waiting))
-            todo.bar = stack.enter_context(
-                tqdm(total=total, unit=unit, disable=not progress, desc=what, mininterval=1.0)
-            )
+            todo.bar = stack.enter_context(shown.bar(sum(map(size, todo.waiting)), what, unit, progress))
             _make_all(todo, make, wanted)
         for key in wanted.keys() - todo.found.keys():  # what others ended as time ran out
             todo.take(wanted[key])
@@ -215,26 +212,33 @@ def _make_all(todo: Todo[C], make: Callable[[Todo[C]], Iterable[xr.Dataset]], wa
 
 
 @contextlib.contextmanager
-def _interrupts(came: list[int]) -> Iterator[None]:
+def _interrupts(gentle: bool, kept: str) -> Iterator[list[int]]:
     """Note Ctrl-C and SIGTERM, which then take effect only after the block; a second Ctrl-C at once.
 
-    One that this process was told to ignore, as shells tell what scripts start in the background, stays ignored.
+    After the block, as further processes end with it and have to save too. One that this process was told to ignore, as
+    shells tell what scripts start in the background, stays ignored. ``kept`` is what to say of an interruption.
     """
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield
-        return
+    came = list[int]()
 
     def note(number: int, frame: object) -> None:
         came.append(number)
         if number == signal.SIGINT:
             signal.signal(number, before[number])
 
-    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    here = gentle and threading.current_thread() is threading.main_thread()  # only there can signals be handled
+    numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before: dict[int, Any] = {number: signal.signal(number, note) for number in heard}
+    interrupted = False
     try:
-        yield
+        yield came
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if kept and (came or interrupted):
+            print(f"interrupted: finished {kept}; the same command goes on from there", file=sys.stderr, flush=True)
     if came:
         signal.raise_signal(came[0])

@@ -35,6 +35,7 @@ SCHEMA: dict[str, Variable] = {
     for group in _WRITTEN["names"]
     for name, about in group["names"].items()
 }
+VERSION: int = _WRITTEN["version"]
 NUMBERED: tuple[str, ...] = tuple(_WRITTEN["numbered"])
 LATER = {name: variable.later for name, variable in SCHEMA.items() if variable.later is not None}
 _KINDS = {"text": "UOTS", "int": "iu", "float": "f", "bool": "b"}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import xarray as xr
 
-from dolb.results.files import load, save
+from dolb.results.files import StoreError, load, remove_abandoned, save
 from dolb.results.merging import split
 from dolb.results.schema import SchemaError
 
-
-class StoreError(RuntimeError):
-    """A store that cannot be used as asked; the message says why."""
+_KEY = re.compile(r"[0-9a-f]{16}")
 
 
 class RunStore:
@@ -31,7 +30,11 @@ class RunStore:
 
     def keys(self) -> list[str]:
         """Return the keys of the finished runs."""
-        return sorted(path.stem for path in self.folder.glob("*.nc"))
+        return sorted(path.stem for path in self.folder.glob("*.nc") if _KEY.fullmatch(path.stem))
+
+    def foreign(self) -> list[Path]:
+        """Return the files of results that are not named by a key: they are not the store's own, and left alone."""
+        return sorted(path for path in self.folder.glob("*.nc") if not _KEY.fullmatch(path.stem))
 
     def get(self, key: str, data_fingerprint: str | None = None) -> xr.Dataset | None:
         """Return a finished run, or None; a file that does not read back, or is of other data, is set aside."""
@@ -42,6 +45,8 @@ class RunStore:
             ds = load(path)
             if list(map(str, ds["key"].values)) != [key]:
                 raise SchemaError(f"the file holds runs {list(ds['key'].values)}")
+        except StoreError:
+            raise  # a later version wrote it
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             self.set_aside(path, f"cannot be read back ({error})")
             return None
@@ -65,11 +70,12 @@ class RunStore:
         return new
 
     def check_writable(self) -> None:
-        """Raise a ``StoreError`` now if runs could not be saved later."""
+        """Raise a ``StoreError`` now if runs could not be saved later; remove what killed processes left unfinished."""
         try:
             (self.folder / "locks").mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".probe."):
                 pass
+            remove_abandoned(self.folder)
         except OSError as error:
             raise StoreError(f"the store {self.folder} cannot be written ({error.strerror}); give another") from error
 

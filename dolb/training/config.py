@@ -52,6 +52,7 @@ class RunConfig(Keyed):
 
     def __post_init__(self) -> None:
         """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
+        super().__post_init__()
         self.coerce()
         for name, value in self.as_dict().items():
             if isinstance(value, float) and not math.isfinite(value):

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 import xarray as xr
 from torch import nn
-from tqdm.auto import tqdm
 
 from dolb import models, results
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
+from dolb.results import progress as shown
 from dolb.training import engine, packing, processes
 from dolb.training.config import RunConfig
 from dolb.training.device import Mark, resolve_device
@@ -185,7 +185,7 @@ def _trained(
         watch(run, epoch)
 
     names = ", ".join(dict.fromkeys(f"{config.arch} on {config.subset}" for config in configs))
-    bar = tqdm(total=sum(c.epochs for c in configs), desc=names, unit="epoch", disable=not progress)
+    bar = shown.bar(sum(c.epochs for c in configs), names, "epoch", progress)
     with processes.one_thread(), bar:
         for config, result in engine.train_many(
             packing.in_packs(configs), data, device, make=noted, watch=watched, **how

@@ -389,8 +389,8 @@ class PausedRuns:
     def keep(self, run: Run) -> None:
         """Keep where a run is whose steps were closed; a full disk costs the run's epochs, not the sweep."""
         try:
-            write_whole(self.path(run.config.key), lambda temporary: torch.save(run.pause(), temporary), seal=False)
-        except (OSError, RuntimeError) as error:
+            write_whole(self.path(run.config.key), lambda handle: torch.save(run.pause(), handle), seal=False)
+        except RuntimeError as error:
             tqdm.write(f"notice: where the run {run.config.key} left off cannot be kept ({error}); it will begin anew")
 
     def resume(self, run: Run) -> bool:

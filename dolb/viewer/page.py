@@ -9,6 +9,7 @@ import hashlib
 import html
 import http.server
 import json
+import re
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import xarray as xr
@@ -24,6 +26,7 @@ import xarray as xr
 from dolb.viewer.thumbnails import Thumbnails
 
 LIBRARY = "scatterplot.js"
+_SERVED = re.compile(rf"index\.html|{re.escape(LIBRARY)}|images-\d+\.webp")  # what `write_page` writes
 STEPS = 200  # of the slider
 _GRID = 2**16 - 1
 
@@ -126,9 +129,25 @@ def write_page(folder: str | Path, ds: xr.Dataset, images: Thumbnails | None = N
     return path
 
 
+class _OwnFiles(http.server.SimpleHTTPRequestHandler):
+    """Answers with the files of a page alone, and only those who ask this machine by its own name.
+
+    Another page in the browser could have a name of its own lead here, and read what it is given.
+    """
+
+    def send_head(self) -> Any:
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        name = urlsplit(self.path).path.removeprefix("/") or "index.html"
+        if host not in ("127.0.0.1", "localhost"):
+            return self.send_error(403, f"This page is served to 127.0.0.1 alone, not to {host}")
+        if not _SERVED.fullmatch(name) or (Path(self.directory) / name).is_symlink():
+            return self.send_error(404)
+        return super().send_head()
+
+
 def serve(folder: Path, port: int, say: Callable[[str], None], open_page: bool) -> None:
-    """Serve a folder to this machine alone, until Ctrl-C."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    """Serve the files of a page to this machine alone, until Ctrl-C."""
+    handler = functools.partial(_OwnFiles, directory=str(folder))
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:

@@ -5,6 +5,7 @@ import os
 import pickle
 import resource
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -267,7 +268,7 @@ def test_a_trainer_waits_longer_for_images_that_are_slow_to_come(packed, monkeyp
 
 
 def test_measurements_are_made_once_and_leave_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     same = {"data": "digits", "images": 40, "sample": 20, "steps": 2, "warmup_steps": 1, "batch_size": 4}
     tasks = [{"task": task, "arch": "smallnet-4", "image_size": 8} for task in ("reading", "decoding", "training")]
     configs = [StorageConfig(**same, **task, storage=form) for task in tasks for form in ("files", "flat")]
@@ -279,35 +280,6 @@ def test_measurements_are_made_once_and_leave_nothing_behind(tmp_path, monkeypat
     monkeypatch.setattr(sweep, "measure", None)  # nothing is measured again
     again = sweep.measure_all(configs, store=tmp_path / "store", progress=False)
     assert again["images_per_second"].values.tolist() == ds["images_per_second"].values.tolist()
-
-
-def _hold(answer):
-    with sweep.scratch() as folder:
-        (folder / "data").write_bytes(bytes(100))
-        answer.send(folder)
-        time.sleep(600)
-
-
-def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep.tempfile, "tempdir", str(tmp_path))
-    context = multiprocessing.get_context("fork")
-    pipes = [context.Pipe() for _ in range(2)]
-    holders = [context.Process(target=_hold, args=(theirs,)) for _, theirs in pipes]
-    for holder in holders:
-        holder.start()
-    try:
-        killed, alive = (mine.recv() for mine, _ in pipes)
-        holders[0].kill()
-        holders[0].join()
-        assert killed.exists()
-        with sweep.scratch() as now:
-            assert not killed.exists()
-            assert (alive / "data").exists()
-        assert not now.exists()
-    finally:
-        for holder in holders:
-            holder.kill()
-            holder.join()
 
 
 def test_a_disk_with_too_little_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):

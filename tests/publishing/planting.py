@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-PARAMETERS = 'scale = "published"\nseeds = [0, 1]\nlr = 0.1\nepochs = 2\nfast = False\ndata_dir = None'
+PARAMETERS = 'scale = "published"\nseeds = [0, 1]\nlr = 0.1\nepochs = 2\nfast = False\narchs: list[str] = None'
 
 
 def write_notebook(path: Path, *sources: str, text: str = "") -> Path:

@@ -59,6 +59,13 @@ def test_what_is_in_the_store_of_the_environment_is_not_made_again_and_is_counte
     assert f"2 of 3 runs are in {tmp_path}" in capsys.readouterr().err
 
 
+def test_in_a_log_progress_is_plain_lines(tmp_path, capsys):
+    fill(grid(3), Maker(), store=tmp_path)
+    said = capsys.readouterr().err
+    assert "\r" not in said
+    assert [line.split(",")[0] for line in said.splitlines()] == ["runs: 1 of 3 (run)", "runs: 3 of 3 (run)"]
+
+
 def test_results_come_in_the_order_asked_for_and_are_not_made_again(tmp_path):
     maker = Maker()
     asked = grid(3)[::-1]
@@ -76,6 +83,7 @@ def test_without_a_store_results_live_in_the_dataset_alone():
     assert filled(2, Maker(), None).sizes["run"] == 2
 
 
+@pytest.mark.faults
 def test_a_file_that_is_broken_or_of_other_data_is_set_aside_and_made_again(tmp_path):
     filled(3, Maker(), tmp_path)
     broken = results.RunStore(tmp_path).path(grid(3)[1].key)
@@ -89,6 +97,7 @@ def test_a_file_that_is_broken_or_of_other_data_is_set_aside_and_made_again(tmp_
     assert again.made == [0]
 
 
+@pytest.mark.faults
 def test_a_store_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path, read_only):
     first = filled(2, Maker(), tmp_path)
     maker = Maker()
@@ -175,6 +184,14 @@ def test_ctrl_c_takes_effect_once_what_is_in_hand_is_saved(tmp_path):
     assert results.RunStore(tmp_path).keys() == [grid(1)[0].key]
 
 
+def test_what_is_interrupted_says_how_to_go_on(tmp_path, capsys):
+    for gentle in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            fill(grid(3), Maker(after=lambda todo: signal.raise_signal(signal.SIGINT)), store=tmp_path, gentle=gentle)
+        said = f"interrupted: finished runs are kept in {tmp_path}; the same command goes on from there"
+        assert capsys.readouterr().err.splitlines()[-1] == said
+
+
 def test_a_second_sigterm_as_schedulers_send_it_breaks_nothing_off(tmp_path):
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
@@ -230,6 +247,7 @@ def start():
         process.join()
 
 
+@pytest.mark.faults
 def test_processes_share_a_store_and_make_everything_once(tmp_path, start):
     log = tmp_path / "log"
     for process in [start(6, tmp_path / "store", Maker(seconds=0.1, log=log)) for _ in range(2)]:
@@ -250,6 +268,7 @@ def held(store: Path, key: str) -> bool:
         return not mine
 
 
+@pytest.mark.faults
 def test_what_a_killed_process_held_is_taken_over(tmp_path, start):
     holder = start(1, tmp_path, Maker(seconds=600))
     wait_until(lambda: held(tmp_path, grid(1)[0].key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import xarray as xr
 from made_runs import made_run
 
 from dolb import results
-from dolb.results import RunStore, SchemaError, StoreError
+from dolb.results import RunStore, SchemaError, StoreError, files
 from dolb.training.config import LandscapeConfig, NoiseScaleConfig, RunConfig, StartConfig
 
 
@@ -27,6 +28,10 @@ def stored(folder: Path, **changes) -> tuple[RunStore, str, bytes]:
     key = ds["key"].item()
     store.put(ds)
     return store, key, store.path(key).read_bytes()
+
+
+def asides(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob("*.aside-*"))]
 
 
 # The schema
@@ -66,6 +71,12 @@ def test_every_config_field_is_a_name_of_the_schema():
         assert set(more.as_dict()) <= set(results.SCHEMA)
 
 
+def test_a_run_needs_no_landscape_and_a_landscape_needs_all_of_it():
+    results.validate(finished())
+    with pytest.raises(SchemaError, match=r"top_eigenvalue is missing \(a Dataset with 'loss_over' needs it\)"):
+        results.validate(finished().assign_coords(loss_over=["full"]))
+
+
 # Saving and loading
 
 
@@ -97,6 +108,16 @@ def test_an_interruption_before_the_rename_leaves_the_old_file_and_nothing_else(
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
+        results.save(finished(seed=1), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.faults
+def test_a_folder_that_cannot_be_written_keeps_what_it_has(tmp_path, read_only):
+    path = results.save(finished(), tmp_path / "runs.nc")
+    before = path.read_bytes()
+    with read_only(tmp_path), pytest.raises(StoreError, match=r"runs.nc cannot be written \(Permission denied\)"):
         results.save(finished(seed=1), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -152,10 +173,28 @@ def test_of_two_runs_with_one_key_the_later_wins():
 # The run store
 
 
+def test_a_store_gives_back_what_was_put(tmp_path):
+    store, key, _ = stored(tmp_path)
+    xr.testing.assert_identical(store.get(key, "sha256:one"), finished())
+    assert store.keys() == [key]
+    assert store.get("another") is None
+
+
+@pytest.mark.faults
+def test_a_truncated_file_is_set_aside_whole(tmp_path, capsys):
+    store, key, content = stored(tmp_path)
+    half = content[: len(content) // 2]
+    store.path(key).write_bytes(half)
+    assert store.get(key) is None
+    assert (store.keys(), asides(tmp_path)) == ([], [half])
+    assert f"{key}.nc.aside-1" in capsys.readouterr().out
+
+
 def flip(content: bytes, position: int) -> bytes:
     return content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
 
 
+@pytest.mark.faults
 def test_a_flipped_byte_anywhere_is_noticed(tmp_path):
     store, key, content = stored(tmp_path)
     positions = np.random.default_rng(0).integers(0, len(content) - 100, 20).tolist()  # the seal is the last 77 bytes
@@ -171,12 +210,101 @@ def test_runs_from_before_a_text_had_its_name_have_it_empty():
     assert results.merge([before, after.assign_coords(within=("run", ["a"]))])["within"].values.tolist() == ["", "a"]
 
 
+def test_a_run_made_from_other_data_is_set_aside(tmp_path, capsys):
+    store, key, content = stored(tmp_path, fingerprint="sha256:old")
+    assert store.get(key) is not None
+    assert store.get(key, "sha256:new") is None
+    assert asides(tmp_path) == [content]
+    assert "was made from other data" in capsys.readouterr().out
+
+
 def test_a_wrong_file_that_cannot_be_set_aside_is_told(tmp_path, read_only):
     store, key, content = stored(tmp_path)
     store.path(key).write_bytes(content[:100])
     with read_only(tmp_path), pytest.raises(StoreError, match=rf"{key}\.nc cannot be read back.*cannot be set aside"):
         store.get(key)
     assert store.path(key).read_bytes() == content[:100]
+
+
+def test_a_store_that_cannot_be_written_is_refused_by_name(tmp_path, read_only):
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(StoreError, match=rf"the store {file / 'store'} cannot be written \(Not a directory\)"):
+        RunStore(file / "store").check_writable()
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with read_only(folder), pytest.raises(StoreError, match=rf"the store {folder} cannot be written \(Permission"):
+        RunStore(folder).check_writable()
+    assert list(folder.iterdir()) == []
+
+
+def test_files_that_no_key_names_are_left_alone(tmp_path):
+    store, key, _ = stored(tmp_path)
+    (tmp_path / "mine.nc").write_text("not a result")
+    assert (store.keys(), store.foreign()) == ([key], [tmp_path / "mine.nc"])
+
+
+@pytest.mark.faults
+def test_a_run_of_a_later_schema_is_refused_with_the_version_it_needs_and_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "VERSION", 99)
+    monkeypatch.setattr(files, "__version__", "7.1.0")
+    store, key, content = stored(tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match=rf"{key}\.nc needs dolb 7\.1\.0 or later \(schema 99\); this is dolb"):
+        store.get(key)
+    assert store.path(key).read_bytes() == content
+
+
+# What killed processes leave
+
+
+@pytest.fixture
+def holding(tmp_path):
+    """Start programs that hold something open in a folder and say so; they are killed at the end."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = []
+
+    def start(program: str) -> tuple[subprocess.Popen, str]:
+        text = f"import sys, time\nfrom pathlib import Path\nfrom dolb.results import files\n{program}"
+        words = [sys.executable, "-c", text]
+        started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment))
+        return started[-1], started[-1].stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+SAYING = """
+def say(handle):
+    print(handle.name, flush=True)
+    time.sleep(600)
+files.write_whole(Path({path!r}), say)
+"""
+
+
+@pytest.mark.faults
+def test_a_temporary_file_is_removed_at_the_next_start_if_its_process_is_gone(tmp_path, holding):
+    killed, left = holding(SAYING.format(path=str(tmp_path / "a.nc")))
+    _, alive = holding(SAYING.format(path=str(tmp_path / "networks" / "b.pt")))
+    killed.kill()
+    killed.wait()
+    assert Path(left).exists()
+    RunStore(tmp_path).check_writable()
+    assert (Path(left).exists(), Path(alive).exists()) == (False, True)
+
+
+@pytest.mark.faults
+def test_a_temporary_folder_is_removed_at_the_next_start_if_its_process_is_gone(tmp_path, holding):
+    program = "with files.scratch('dolb-made-') as folder:\n    print(folder, flush=True)\n    time.sleep(600)"
+    (killed, left), (_, alive) = holding(program), holding(program)
+    killed.kill()
+    killed.wait()
+    assert Path(left).exists()
+    with files.scratch("dolb-made-", tmp_path) as now:
+        assert sorted(tmp_path.glob("dolb-made-*")) == sorted([now, Path(alive)])
+    assert not now.exists()
 
 
 # Provenance

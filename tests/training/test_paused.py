@@ -83,6 +83,7 @@ def test_a_run_paused_under_anything_else_begins_anew_with_a_notice(digits, tmp_
 
 
 @pytest.mark.parametrize("rest", [0, 5000])
+@pytest.mark.faults
 def test_a_damaged_file_costs_the_run_its_epochs_and_nothing_more(digits, tmp_path, capsys, rest):
     train([config()], digits, tmp_path, turns=9)
     path = PausedRuns(tmp_path).path(config().key)
@@ -92,6 +93,7 @@ def test_a_damaged_file_costs_the_run_its_epochs_and_nothing_more(digits, tmp_pa
     assert "cannot be read back" in capsys.readouterr().out
 
 
+@pytest.mark.faults
 def test_a_folder_that_cannot_be_written_costs_a_notice(digits, tmp_path, capsys):
     (tmp_path / "file").touch()
     train([config()], digits, tmp_path / "file" / "paused", turns=9)

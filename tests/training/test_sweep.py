@@ -129,6 +129,7 @@ def sweeping(configs: list[RunConfig], store: Path, at_once: int = 1):
         process.join()
 
 
+@pytest.mark.faults
 def test_a_sweep_that_is_killed_and_moved_goes_on_there_to_the_same_bits(tmp_path):
     configs = [config(epochs=4, seed=seed) for seed in range(4)]
     here, there = tmp_path / "here", tmp_path / "another" / "machine"
@@ -155,6 +156,7 @@ def test_a_time_limit_keeps_what_is_unfinished_and_the_end_leaves_nothing_behind
     assert same_bits(ended, run(runs, None))
 
 
+@pytest.mark.faults
 def test_a_signal_ends_the_sweep_once_its_runs_are_kept(tmp_path):
     with sweeping([LONG], tmp_path) as process:
         process.terminate()
@@ -174,6 +176,17 @@ def held(store: Path) -> list[str]:
     return held
 
 
+@pytest.mark.faults
+def test_a_signal_to_a_sweep_of_several_processes_keeps_the_runs_of_all(tmp_path):
+    both = [LONG, replace(LONG, seed=1)]
+    with sweeping(both, tmp_path, at_once=2) as process:
+        wait_until(lambda: len(held(tmp_path)) == 2, seconds=240)
+        process.terminate()
+        process.join()
+    assert {path.stem for path in tmp_path.glob("paused/*.pt")} == {config.key for config in both}
+
+
+@pytest.mark.faults
 def test_further_processes_help_on_a_cpu_and_a_killed_sweep_leaves_none_behind(tmp_path):
     with sweeping([LONG, replace(LONG, seed=1)], tmp_path, at_once=2):
         wait_until(lambda: len(held(tmp_path)) == 2, seconds=240)

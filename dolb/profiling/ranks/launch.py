@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +34,7 @@ from dolb import results
 from dolb.profiling.config import BASELINE, LIBRARIES, ScalingConfig
 from dolb.profiling.ranks import cores, links, nodes, supervise
 from dolb.profiling.ranks.rank import ALONE, GO, alone_name
+from dolb.results.files import scratch
 
 MARK = "DOLB_MEASUREMENT"  # in the environment of every process of a measurement
 POLL_SECONDS = 0.05
@@ -172,7 +172,7 @@ def measure_together(
         elif first.pinned:
             place = replace(place, threads=cores.hardware_threads()[: first.ranks])
         beside = Path(shared).resolve() if shared and first.nodes > 1 else None
-        kept = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="dolb-measure-", dir=beside)))
+        kept = Path(folder) if folder else stack.enter_context(scratch("dolb-measure-", beside)) / "ranks"
         _prepare(kept, configs, place)
         with open(kept / "launcher.log", "w") as log:
             launcher = subprocess.Popen(

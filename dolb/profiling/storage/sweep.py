@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,29 +18,10 @@ from dolb import results
 from dolb.profiling.config import StorageConfig
 from dolb.profiling.ranks.cores import machine_name
 from dolb.profiling.storage import feeding, formats, pictures, reading
+from dolb.results.files import scratch
 from dolb.results.fill import Todo, fill
 
-_PREFIX, _LOCK = "dolb-storage-", "lock"
 _MOST_BYTES = {pictures.MADE: 120_000}  # of an image and its part of what a format adds, for what is left of a disk
-
-
-@contextlib.contextmanager
-def scratch() -> Iterator[Path]:
-    """Give a temporary folder, removed at the end; those that a killed process has left are removed first.
-
-    A folder's owner holds a lock in it, which the system lets go of when the owner ends, however it ends.
-    """
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        with contextlib.suppress(OSError), open(left, "w") as lock:  # OSError: held, another's, or gone meanwhile
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left.parent, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    try:
-        with open(folder / _LOCK, "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure_all(
@@ -62,7 +41,7 @@ def measure_all(
         raise formats.StorageError("device_kind 'cuda' needs a GPU, and torch finds none here; accepted: cpu")
 
     def make(todo: Todo[StorageConfig]) -> Iterator[xr.Dataset]:
-        with scratch() if folder is None else contextlib.nullcontext(Path(folder)) as place:
+        with scratch("dolb-storage-") if folder is None else contextlib.nullcontext(Path(folder)) as place:
             for config in todo.claim():
                 yield measure(config, container(place, config, todo.waiting, folder))
 

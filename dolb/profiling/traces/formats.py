@@ -35,8 +35,15 @@ class File(NamedTuple):
 def read_file(path: Path) -> File:
     """Read a trace of torch.profiler or a Horovod timeline, packed or not; its name ends with its rank."""
     content = path.read_bytes()
-    whole = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
-    return _horovod(whole) if isinstance(whole, list) else _torch(whole, int(_RANK_IN_NAME.findall(path.name)[0]))
+    try:
+        whole = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+        rank = int(_RANK_IN_NAME.findall(path.name)[0])
+        found = _horovod(whole) if isinstance(whole, list) else _torch(whole, rank)
+        int(found.events["start_us"].min())  # which there must be
+    except Exception as error:  # a damaged file can lack anything
+        told = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} is not a trace of torch.profiler or Horovod ({told})") from error
+    return found
 
 
 def _torch(whole: dict[str, Any], rank: int) -> File:

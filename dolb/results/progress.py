@@ -1,0 +1,59 @@
+"""Progress as people see it: a bar where it can move, and in a log a plain line now and then."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from tqdm.auto import tqdm
+
+SECONDS = 15.0  # between two lines
+
+
+class Lines:
+    """Progress in plain lines, with what a bar of tqdm offers and is used here."""
+
+    def __init__(self, total: float, desc: str, unit: str):
+        self.total, self.desc, self.unit = total, desc, unit
+        self.done, self._said, self._told = 0.0, "", "nothing"
+        self._begun, self._next = time.monotonic(), 0.0
+
+    def update(self, amount: float = 1) -> None:
+        """Count what is done, and say so if the last line is old."""
+        self.done += amount
+        if time.monotonic() >= self._next:
+            self._tell()
+
+    def set_postfix_str(self, said: str, refresh: bool = False) -> None:
+        """Note what the next line is to end with."""
+        self._said = said
+
+    def close(self) -> None:
+        """Say how far it came."""
+        self._tell()
+
+    def _tell(self) -> None:
+        self._next = time.monotonic() + SECONDS
+        done = f"{self.desc}: {self.done:g} of {self.total:g} ({self.unit})"
+        if done != self._told:
+            took = f"{time.monotonic() - self._begun:.0f} s"
+            print(", ".join(filter(None, [done, took, self._said])), file=sys.stderr, flush=True)
+        self._told = done
+
+    def __enter__(self) -> Lines:
+        """Return itself, as a bar does."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Say how far it came."""
+        self.close()
+
+
+def bar(total: float, desc: str, unit: str, show: bool = True) -> Any:
+    """Return a bar of tqdm on a terminal and in JupyterLab, and elsewhere one that writes plain lines."""
+    moves = sys.stderr.isatty() or os.environ.get("JPY_SESSION_NAME")
+    if moves or not show:
+        return tqdm(total=total, desc=desc, unit=unit, disable=not show, mininterval=1.0)
+    return Lines(total, desc, unit)

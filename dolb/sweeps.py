@@ -1,0 +1,128 @@
+"""A sweep of an experiment: its configs, and each kind of them made by what trains or measures it, masks first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from dolb import data as datasets
+from dolb import recipes, results
+from dolb.filtering.config import FilterConfig
+from dolb.profiling.config import LayerConfig, ScalingConfig, StorageConfig
+from dolb.training.config import LandscapeConfig, NoiseScaleConfig, StartConfig
+
+# What measures is imported where it is used: a dry run needs none of it, and a sweep one.
+
+
+def plan(
+    slug: str, scale: str, changes: dict[str, Any], *, store: Path, device: str, keep: Sequence[str],
+    data_dir: Path | None,
+) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
+    """Return the configs of an experiment, and the changes of its grid, with those that the machine and store make.
+
+    ``keep`` are masks of a person's own, each as NAME=FILE.
+    """
+    changes = dict(changes)
+    if recipes.takes(slug, "device") and device != "auto":
+        changes["device"] = device
+    if recipes.takes(slug, "device_kind"):
+        from dolb.training.device import resolve_device
+
+        changes["device_kind"] = resolve_device(device).type
+    if recipes.takes(slug, "tried"):
+        from dolb.findings.runs import reached
+
+        # The store has the last word.
+        known = [results.published_or_none(slug), *finished(results.RunStore(store), slug)]
+        changes["tried"] = {key: value for ds in known if ds is not None for key, value in reached(ds).items()}
+    configs = recipes.configs(slug, scale, **changes)
+    if keep:
+        recipes.require_own(slug)
+        changes["own"] = _own_sets(keep, configs[0].data, data_dir)
+        configs = recipes.configs(slug, scale, **changes)
+    return configs, changes
+
+
+def needs_machines(configs: Sequence[Any]) -> bool:
+    """Return whether each of these is a measurement that needs its machines for itself."""
+    return isinstance(configs[0], ScalingConfig | LayerConfig | StorageConfig)
+
+
+def make(
+    slug: str, scale: str, configs: list[Any], changes: dict[str, Any], *, store: Path, device: str,
+    data_dir: Path | None, time_limit: float | None, at_once: int | None, step: str | None,
+) -> xr.Dataset:  # fmt: skip
+    """Return what was planned, training or measuring what the store lacks."""
+    if isinstance(configs[0], ScalingConfig):
+        from dolb.profiling.ranks.sweep import measure_all
+
+        return measure_all(configs, store=store, time_limit=time_limit)
+    if isinstance(configs[0], StorageConfig):
+        from dolb.profiling.storage.sweep import measure_all as measure_storage
+
+        return measure_storage(configs, store=store, time_limit=time_limit, folder=data_dir)
+    if isinstance(configs[0], LayerConfig):
+        from dolb.profiling import limits
+
+        return limits.measure_all(configs, store=store, time_limit=time_limit)
+    work = {"store": store, "device": device, "data_dir": data_dir}
+    return _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
+
+
+def finished(runs: results.RunStore, slug: str) -> list[xr.Dataset]:
+    """Return the finished runs of an experiment that are the study's own."""
+    found = [ds for key in runs.keys() if (ds := runs.get(key)) is not None]  # noqa: SIM118
+    own = [ds for ds in found if str(ds["experiment"].item()) == slug]
+    return [ds for ds in own if "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))]
+
+
+def _train(
+    slug: str, scale: str, configs: list[Any], changes: dict[str, Any], work: dict[str, Any], time_limit: float | None,
+    how: dict[str, Any],
+) -> xr.Dataset:  # fmt: skip
+    """Make maps and masks, or train runs after making the masks that they need."""
+    from dolb.training import first_updates, landscape, noise_scale
+    from dolb.training.sweep import sweep as train_all
+
+    begun = time.monotonic()
+
+    def left() -> float | None:
+        return None if time_limit is None else max(0.0, begun + time_limit - time.monotonic())
+
+    measured: dict[type, Callable[..., xr.Dataset]] = {
+        LandscapeConfig: landscape.measure_all,
+        NoiseScaleConfig: noise_scale.measure_all,
+        StartConfig: first_updates.record_all,
+    }
+    networks, make_runs = recipes.networks(scale), measured.get(type(configs[0]), train_all)
+    if isinstance(configs[0], FilterConfig):
+        from dolb import maps
+
+        return maps.make(configs, networks, time_limit=left(), **work)
+    subsets = changes.get("own", {})
+    if any(set(config.subsets) - {"full", *subsets} for config in configs):
+        from dolb import maps
+
+        masks = maps.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
+        if masks.attrs["unfinished"]:
+            return masks
+        subsets = subsets | maps.subsets(masks)
+        if make_runs is train_all:
+            configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
+    if make_runs is first_updates.record_all:
+        how = {"at_once": how["at_once"]}  # its step is always the plain one
+    return make_runs(configs, subsets=subsets, time_limit=left(), **how, **work)
+
+
+def _own_sets(texts: Sequence[str], data: str, data_dir: Path | None) -> dict[str, Any]:
+    """Return the masks that NAME=FILE name, by what runs call them."""
+    from dolb.filtering import masks
+
+    files = {name: path for name, _, path in (text.partition("=") for text in texts)}
+    if not all(files.values()):
+        raise ValueError(f"keep {', '.join(texts)} is not understood; accepted: NAME=FILE")
+    return masks.own_sets(files, datasets.load(data, data_dir))

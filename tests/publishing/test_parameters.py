@@ -1,0 +1,49 @@
+"""Parameters that a notebook does not have, or of another type, are refused in one line, however it is run."""
+
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from planting import write_notebook
+
+from dolb.publishing import ParameterError, run_notebook
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"scael": "demo"}, r"no parameter 'scael' \(did you mean 'scale'\?\); accepted are: scale \(str\), seeds"),
+        ({"scale": 3}, r"'scale' = 3 is int, but str is accepted \(default 'published'\)"),
+        ({"epochs": 1.5}, "'epochs' = 1.5 is float, but int is accepted"),
+        ({"epochs": True}, "'epochs' = True is bool, but int is accepted"),
+        ({"fast": 1}, "'fast' = 1 is int, but bool is accepted"),
+        ({"seeds": 3}, r"'seeds' = 3 is int, but list\[int\] is accepted"),
+        ({"seeds": ["a"]}, r"'seeds' = \['a'\] is list\[str\], but list\[int\] is accepted"),
+        ({"archs": "resnet18"}, r"'archs' = 'resnet18' is str, but list\[str\] is accepted \(default None\)"),
+        ({"archs": [18]}, r"'archs' = \[18\] is list\[int\], but list\[str\] is accepted"),
+        ({"lr": None}, "'lr' = None is Any, but float is accepted"),
+    ],
+)
+def test_wrong_parameter_is_refused_before_anything_runs(tmp_path, parameters, said):
+    source = write_notebook(tmp_path / "source.ipynb", 'open("ran", "w").close()')
+    with pytest.raises(ParameterError, match=said):
+        run_notebook(source, tmp_path / "executed.ipynb", parameters, cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source.ipynb"]
+
+
+THIS = ("-k", "python3", "-l", "python")  # a planted notebook does not name its kernel
+
+
+def test_plain_papermill_fails_in_the_first_cell_after_a_wrong_parameter(tmp_path):
+    check = "from dolb.publishing import parameters\n\nparameters.check_injected()"
+    source = write_notebook(tmp_path / "source.ipynb", check, 'open("ran", "w").close()')
+    command = [sys.executable, "-m", "papermill", source, tmp_path / "out.ipynb", *THIS, "-p", "archs", "one"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode != 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+    cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    (shown,) = [output.traceback for output in outputs if output.output_type == "error"]
+    assert len(shown) == 1  # no traceback, one line
+    assert "parameter 'archs' = 'one' is str, but list[str] is accepted (default None); parameters are: " in shown[0]
