@@ -22,11 +22,12 @@ READERS = {"dolb.findings", "dolb.figures", "dolb.claims"}
 ARROWS = {
     "dolb": set(),
     **{leaf: set() for leaf in LEAVES},
-    # A data set, and the one that takes a file of its own to find and verify; the rest of dolb sees `data` alone.
+    # A data set, and those that take a file of their own to find and verify; the rest of dolb sees `data` alone.
     "dolb.images": set(),
     "dolb.cifar10": {"dolb.images"},
+    "dolb.imagefolder": {"dolb.images"},
     "dolb.volumes": {"dolb.images"},
-    "dolb.data": {"dolb.cifar10", "dolb.images", "dolb.volumes"},
+    "dolb.data": {"dolb.cifar10", "dolb.imagefolder", "dolb.images", "dolb.volumes"},
     "dolb.results": {"dolb"},
     # The fused step is the training room's own; it has a folder as it is written in another language.
     "dolb.kernels": {"dolb.augment", "dolb.models"},
