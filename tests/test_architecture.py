@@ -34,6 +34,8 @@ ARROWS = {
     **{room: {"dolb", "dolb.kernels"} | LEAVES for room in ROOMS},
     "dolb.recipes": {f"{room}.config" for room in ROOMS},
     "dolb.maps": {"dolb.training", "dolb.filtering"} | LEAVES,
+    # Data of one's own: the stages of `maps`, asked for by a person rather than a recipe; training is the study's.
+    "dolb.own": {"dolb.maps", "dolb.recipes", "dolb.training", "dolb.filtering", "dolb.findings"} | LEAVES,
     # What follows from results, and what is drawn of it: they read Datasets and tables, and know no room.
     "dolb.findings": {"dolb.results"},
     "dolb.figures": {"dolb.results"},
@@ -48,7 +50,16 @@ ARROWS = {
     "dolb.cluster": {"dolb.results"},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {
-        *("dolb", "dolb.cluster", "dolb.maps", "dolb.map_pages", "dolb.recipes", "dolb.publishing", "dolb.viewer"),
+        *(
+            "dolb",
+            "dolb.cluster",
+            "dolb.maps",
+            "dolb.map_pages",
+            "dolb.own",
+            "dolb.recipes",
+            "dolb.publishing",
+            "dolb.viewer",
+        ),
         *LEAVES,
         *ROOMS,
         *READERS,
