@@ -778,5 +778,43 @@ def filter_command(
     typer.echo(f"wrote {out}, {drop} and {index}")
 
 
+@app.command("train")
+def train_command(
+    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    keep: Annotated[Path | None, typer.Option(help="A mask of `dolb filter`, or decisions of its page.")] = None,
+    arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images of an update.  (default: by the data)")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.  (default: the study's)")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
+    seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each.")] = 5,
+    store: Store = Path("store"),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Train on all of your images, on those that a mask keeps, and on as many at random: did filtering help?
+
+    Finished runs are kept in the store: call again after an interruption, or with more seeds, and it goes on.
+    """
+    from dolb import data as datasets
+    from dolb import own
+    from dolb.filtering import masks
+
+    data = datasets.load(name, data_dir)
+    mask = masks.load_keep(keep, data) if keep else None
+    given = {"batch_size": batch_size, "lr": lr, "epochs": epochs}
+    changes = {key: value for key, value in given.items() if value is not None}
+    ds = own.compare(data, mask, seeds=seeds, arch=arch, store=store, device=device, data_dir=data_dir, **changes)
+    if left := ds.attrs["unfinished"]:
+        typer.echo(f"{left} runs are left; call again to go on")
+        return
+    typer.echo(own.accuracies(ds).to_string(index=False, float_format="{:.2f}".format))
+    for gain in own.gains(ds).itertuples():
+        helped = "it helped" if gain.low > 0 else "it hurt" if gain.high < 0 else "that may be chance"
+        typer.echo(
+            f"{gain.one} less {gain.other}: {gain.points:+.2f} points ({gain.low:+.2f} to {gain.high:+.2f}, 95%, "
+            f"{gain.n} seeds): {helped}"
+        )
+
+
 if __name__ == "__main__":
     app()

@@ -1,4 +1,4 @@
-"""Filter a data set of one's own: train an extractor, make the map, and choose what to remove by one method or all.
+"""Filter a data set of one's own by one method or all, and train on what is left beside full and random data.
 
 Like ``maps``, whose stages it composes, it is where filtering and training meet. A study knows its masks by their keys;
 here a person asks for a method and a share, and wants to know which files go, and why.
@@ -6,25 +6,31 @@ here a person asks for a method and a share, and wants to know which files go, a
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+import xarray as xr
 
 from dolb import data as datasets
 from dolb import maps, models, results
 from dolb.filtering import baselines, masks, noise
-from dolb.filtering.checks import finite_rows
+from dolb.filtering.checks import every_class_stays, finite_rows
 from dolb.filtering.config import FilterConfig
+from dolb.findings import filtered
+from dolb.findings.intervals import student
 from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
 from dolb.training.device import resolve_device
+from dolb.training.sweep import sweep
 
 ON_THE_MAP = ("paper", "knee", "hdbscan")
 METHODS = (*ON_THE_MAP, "neighbours", "el2n", "forgetting", "confident", "grid", "random")
@@ -278,3 +284,54 @@ def save(found: Filtered, method: str, path: Path) -> Path:
         path, one.keep, found.data, method, coordinates=found.coordinates.astype(np.float32),
         noise_until=found.noise_until.astype(np.float32), about=about,
     )  # fmt: skip
+
+
+# Training on what is left
+
+
+def compare(
+    data: datasets.ImageData,
+    keep: np.ndarray | None,
+    *,
+    seeds: int = 5,
+    arch: str | None = None,
+    epochs: int | None = None,
+    store: str | Path,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    progress: bool = True,
+    **changes: object,
+) -> xr.Dataset:
+    """Return runs on all of the data, on what a mask keeps, and on as much of each class at random, for each seed.
+
+    The training is that of the ``extractor``, with ``changes`` of its config. Each seed has a random set of its own.
+    """
+    run = replace(extractor(data, resolve_device(device), arch, epochs), **changes)  # type: ignore[arg-type]
+    sets, subsets = [["full"] for _ in range(seeds)], {}
+    if keep is not None:
+        every_class_stays("the mask", keep, data)
+        if keep.all():
+            raise ValueError("the mask removes nothing, so there is nothing to compare; accepted: one that does")
+        mark = hashlib.sha256(np.packbits(keep).tobytes()).hexdigest()[:8]
+        for seed in range(seeds):
+            drawn = baselines.ByScore("random", keep, seed).fit(None, data.train_labels).keep_
+            subsets |= {f"network-{mark}": keep, f"random-{mark}-{seed}": drawn}
+            sets[seed] += [f"network-{mark}", f"random-{mark}-{seed}"]
+    runs = [replace(run, subset=subset, seed=seed) for seed in range(seeds) for subset in sets[seed]]
+    how: dict[str, Any] = {"store": store, "device": device, "data_dir": data_dir, "progress": progress}
+    return sweep(runs, subsets=subsets, **how)
+
+
+def accuracies(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the images of each set and the accuracy after training on it, mean and interval over seeds, in percent."""
+    rows = []
+    for name, frame in filtered.runs(ds).groupby("set", sort=False):
+        found = student(frame["accuracy"]).points()
+        rows.append((name, int(frame["training_examples"].iloc[0]), found.value, found.low, found.high, found.n))
+    return pd.DataFrame(rows, columns=["set", "images", "accuracy", "low", "high", "seeds"])
+
+
+def gains(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what filtered data gain over full and random data at equal epochs, in points, with 95% intervals."""
+    table = filtered.gains(ds).query("equal == 'epochs'")
+    return table[["one", "other", "points", "low", "high", "n"]].reset_index(drop=True)

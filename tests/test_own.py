@@ -182,3 +182,60 @@ def test_what_cannot_be_done_is_said_in_one_line_before_anything_is_trained(name
     (line,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
     assert says in line
     assert not list(tmp_path.rglob("weights.pt"))
+
+
+# Training on what is left
+
+
+@pytest.fixture(scope="module")
+def mask(found, tmp_path_factory):
+    return own.save(found, "confident", tmp_path_factory.mktemp("mask") / "mask.nc")
+
+
+def test_full_filtered_and_random_data_are_compared_with_an_interval_and_not_trained_again(name, mask, found, tmp_path):
+    options = ["--keep", mask, "--seeds", 2, "--epochs", 1, "--store", tmp_path, "--device", "cpu"]
+    first = call("train", name, *options)
+    assert first.exit_code == 0, first.output
+    assert "filtered less full: " in first.output
+    assert "filtered less random: " in first.output
+    runs = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}
+    assert len(runs) == 2 * 3
+    assert call("train", name, *options).exit_code == 0
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")} == runs
+
+
+def test_a_random_set_has_as_many_of_each_class_and_is_another_for_each_seed(found, tmp_path):
+    keep = found.chosen["confident"].keep
+    ds = own.compare(found.data, keep, seeds=2, epochs=1, store=tmp_path, device="cpu", progress=False)
+    table = own.accuracies(ds).set_index("set")
+    assert table.loc["filtered", "images"] == table.loc["random", "images"] == keep.sum()
+    assert table.loc["full", "images"] == len(keep)
+    assert (table["seeds"] == 2).all()
+    assert len({str(name) for name in ds["subset"].to_numpy() if str(name).startswith("random")}) == 2
+    by_hand = 100 * (ds["test_accuracy"].to_numpy()[:, -1])
+    kinds = np.array([str(name).split("-")[0] for name in ds["subset"].to_numpy()])
+    gain = own.gains(ds).set_index("other").loc["full", "points"]
+    assert gain == pytest.approx(by_hand[kinds == "network"].mean() - by_hand[kinds == "full"].mean())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--keep", "none.nc"], "there is no mask none.nc"),
+        (["--keep", "drop.csv"], "drop.csv is no mask"),
+        (["--keep", "all.nc"], "the mask removes nothing"),
+        (["--keep", "class.nc"], "drops every example of digit 2"),
+        (["--batch-size", "100000"], "batch_size 100000 is larger than the"),
+        (["--lr", "0"], "lr must be positive"),
+        (["--arch", "resnet19"], "resnet19"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_in_one_line(name, found, tmp_path, monkeypatch, options, says):
+    monkeypatch.chdir(tmp_path)
+    Path("drop.csv").write_text("file,class,score\n")
+    masks.save_keep("all.nc", np.ones(len(found.data.train_labels), dtype=bool), found.data, "all")
+    masks.save_keep("class.nc", found.data.train_labels != 2, found.data, "class")
+    result = call("train", name, *options, "--device", "cpu", "--epochs", 1)
+    assert result.exit_code == 2
+    (line,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
+    assert says in line
