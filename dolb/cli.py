@@ -802,18 +802,15 @@ def train_command(
     data = datasets.load(name, data_dir)
     mask = masks.load_keep(keep, data) if keep else None
     given = {"batch_size": batch_size, "lr": lr, "epochs": epochs}
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     ds = own.compare(data, mask, seeds=seeds, arch=arch, store=store, device=device, data_dir=data_dir, **changes)
     if left := ds.attrs["unfinished"]:
         typer.echo(f"{left} runs are left; call again to go on")
         return
     typer.echo(own.accuracies(ds).to_string(index=False, float_format="{:.2f}".format))
-    for gain in own.gains(ds).itertuples():
-        helped = "it helped" if gain.low > 0 else "it hurt" if gain.high < 0 else "that may be chance"
-        typer.echo(
-            f"{gain.one} less {gain.other}: {gain.points:+.2f} points ({gain.low:+.2f} to {gain.high:+.2f}, 95%, "
-            f"{gain.n} seeds): {helped}"
-        )
+    for one, other, points, low, high, n in own.gains(ds).to_numpy().tolist():
+        helped = "it helped" if low > 0 else "it hurt" if high < 0 else "that may be chance"
+        typer.echo(f"{one} less {other}: {points:+.2f} points ({low:+.2f} to {high:+.2f}, 95%, {n} seeds): {helped}")
 
 
 if __name__ == "__main__":

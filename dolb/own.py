@@ -307,7 +307,7 @@ def compare(
     The training is that of the ``extractor``, with ``changes`` of its config. Each seed has a random set of its own.
     """
     run = replace(extractor(data, resolve_device(device), arch, epochs), **changes)  # type: ignore[arg-type]
-    sets, subsets = [["full"] for _ in range(seeds)], {}
+    sets, subsets = [["full"] for _ in range(seeds)], dict[str, np.ndarray]()
     if keep is not None:
         every_class_stays("the mask", keep, data)
         if keep.all():
