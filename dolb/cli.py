@@ -117,6 +117,9 @@ def _with(*tables: dict[str, tuple[Any, str]]) -> Callable[[Callable], Callable]
     return with_options
 
 
+_MOST_CLASSES = 40  # of a table that is printed
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from dolb import results
@@ -637,6 +640,106 @@ def keep_command(
     from dolb import map_pages
 
     typer.echo(map_pages.keep(decisions, output, name, on_map, data_dir))
+
+
+@app.command("filter")
+def filter_command(
+    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    method: Annotated[
+        str,
+        typer.Option(help="paper, knee, hdbscan, neighbours, el2n, forgetting, confident, grid, random, or all."),
+    ] = "paper",
+    share: Annotated[float | None, typer.Option(help="Share of the images to remove.  (default: 0.05)")] = None,
+    eps: Annotated[float | None, typer.Option(help="For paper, in place of a share: the radius of DBSCAN.")] = None,
+    extractor: Annotated[str | None, typer.Option(help="The network to train.  (default: by the data)")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of its training.  (default: by the data)")] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="A .npy file in place of a network: a row for each training image, sorted.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The mask; the list of files and the page lie beside it.")] = Path(
+        "mask.nc"
+    ),
+    store: Store = Path("store"),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Find the images of your own data that lie apart from their class: a mask, the files to drop, a page to look.
+
+    Networks and maps are kept in the store: another method, or another share, does not train again.
+    With --method all there is a mask of each, and one table of how many each removes and how far they agree.
+    """
+    from dolb import data as datasets
+    from dolb import map_pages, own, results
+
+    given = own.read_features(features) if features else None
+    methods = own.METHODS if method == "all" else (method,)
+    own.refuse(methods, share, eps, extractor, given)
+    if out.suffix != ".nc" or out.is_dir():
+        raise ValueError(f"the mask cannot be {out}; accepted: a file that ends in .nc")
+    results.RunStore(store).check_writable()
+    own.require_writable(out.parent)
+    data = datasets.load(name, data_dir)
+    how: dict[str, Any] = {"arch": extractor, "epochs": epochs, "features": given, "store": store, "device": device}
+    found = own.choose(data, methods, share=share, eps=eps, **how)
+    if run := found.extractor:
+        typer.echo(
+            f"{run.arch}, {run.epochs} epochs of batches of {run.batch_size}: {found.accuracy:.1%} of the test "
+            "images are right"
+        )
+    if method == "all":
+        table, target = own.compared(found), out.with_name(f"{out.stem}-methods.csv")
+        for one in found.chosen:
+            own.save(found, one, out.with_name(f"{out.stem}-{one}.nc"))
+        table.to_csv(target, index=False)
+        typer.echo(table.to_string(index=False, float_format="{:,.3f}".format))
+        typer.echo("".join(f"{one} was passed over: {why}\n" for one, why in found.passed_over.items()), nl=False)
+        typer.echo(f"wrote {target} and {out.stem}-METHOD.nc for each; `dolb view` shows one")
+        return
+    table, files = own.by_class(found, method), datasets.train_files(name, data_dir)
+    most = table.sort_values("removed", ascending=False, kind="stable").head(_MOST_CLASSES)
+    typer.echo((table if len(table) <= _MOST_CLASSES else most).to_string(index=False, float_format="{:.1%}".format))
+    drop, page = out.with_name(f"{out.stem}-drop.csv"), out.with_name(f"{out.stem}-page")
+    own.save(found, method, out)
+    own.dropped(found, method, files).to_csv(drop, index=False)
+    index = map_pages.write(out, page, name, data_dir)
+    typer.echo(f"{table['removed'].sum():,} of {table['images'].sum():,} images would be removed; no file is touched")
+    typer.echo("rare but right images lie apart from their class too: look at the page before you drop them")
+    typer.echo(f"wrote {out}, {drop} and {index}")
+
+
+@app.command("train")
+def train_command(
+    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    keep: Annotated[Path | None, typer.Option(help="A mask of `dolb filter`, or decisions of its page.")] = None,
+    arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images of an update.  (default: by the data)")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.  (default: the study's)")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
+    seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each.")] = 5,
+    store: Store = Path("store"),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Train on all of your images, on those that a mask keeps, and on as many at random: did filtering help?
+
+    Finished runs are kept in the store: call again after an interruption, or with more seeds, and it goes on.
+    """
+    from dolb import data as datasets
+    from dolb import own
+    from dolb.filtering import masks
+
+    data = datasets.load(name, data_dir)
+    mask = masks.load_keep(keep, data) if keep else None
+    given = {"batch_size": batch_size, "lr": lr, "epochs": epochs}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    ds = own.compare(data, mask, seeds=seeds, arch=arch, store=store, device=device, data_dir=data_dir, **changes)
+    if left := ds.attrs["unfinished"]:
+        typer.echo(f"{left} runs are left; call again to go on")
+        return
+    typer.echo(own.accuracies(ds).to_string(index=False, float_format="{:.2f}".format))
+    for one, other, points, low, high, n in own.gains(ds).to_numpy().tolist():
+        helped = "it helped" if low > 0 else "it hurt" if high < 0 else "that may be chance"
+        typer.echo(f"{one} less {other}: {points:+.2f} points ({low:+.2f} to {high:+.2f}, 95%, {n} seeds): {helped}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ on another machine too: for more maps the components of features suffice, withou
 
 from __future__ import annotations
 
+import hashlib
 import time
 import zipfile
 import zlib
@@ -47,7 +48,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """What the stages work on: a data set, or what the mask of the key ``within`` keeps of it, and a store."""
 
     runs: results.RunStore
@@ -60,13 +61,14 @@ class _Place:
 
     @property
     def folder(self) -> Path:
-        # By fingerprint too: a folder of images may change under its name.
+        """Where files that are no results lie, by fingerprint too: a folder of images may change under its name."""
         folder = self.runs.folder / "networks" / self.data.fingerprint.removeprefix("sha256:")[:12]
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @property
     def watch(self) -> dict[str, Any]:
+        """What runs that are watched are told besides their data."""
         return {"device": str(self.device), "stop": self.stop, "progress": self.progress}
 
 
@@ -102,7 +104,7 @@ def make(
     data = datasets.load(names.pop(), data_dir)
 
     def work(todo: Todo[FilterConfig]) -> Iterator[xr.Dataset]:
-        at = _Place(todo.store, networks, data, resolve_device(device), todo.ends, progress)
+        at = Place(todo.store, networks, data, resolve_device(device), todo.ends, progress)
         _train(at, todo.waiting)
         for config in todo.claim(in_order=True):
             try:
@@ -135,17 +137,17 @@ def kept(ds: xr.Dataset) -> tuple[int, int]:
 # One map or mask
 
 
-def _made(at: _Place, config: FilterConfig) -> xr.Dataset:
+def _made(at: Place, config: FilterConfig) -> xr.Dataset:
     """Make a map or a mask; its ``seconds`` are those of its parts, training left out."""
     there, inside = _inside(at, config)
-    accuracy, trained_in = _training(there, config)
+    accuracy, trained_in = trained(there, config)
     spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
     known: Arrays = {}
     if config.filter in _MAPPED:
-        known = _map(there, config)
+        known = mapped(there, config)
         spent |= {"feature_seconds": float(known["feature_seconds"]), "map_seconds": float(known["seconds"])}
     elif config.filter != "random":
-        known["said"], more = _said(at, config)
+        known["said"], more = said(at, config)
         spent |= more
     begun = time.perf_counter()
     keep, eps = _keep(at, config, known, inside)
@@ -164,7 +166,7 @@ def _made(at: _Place, config: FilterConfig) -> xr.Dataset:
     return masks.keep_dataset(keep, at.data, config.subset, about=about, **_followed_from(at, config, known))
 
 
-def _inside(at: _Place, config: FilterConfig) -> tuple[_Place, np.ndarray]:
+def _inside(at: Place, config: FilterConfig) -> tuple[Place, np.ndarray]:
     """Return where the network and the map are made, and which examples are on it: all, or what a mask keeps."""
     if not config.within:
         return at, np.ones(len(at.data.train_labels), dtype=bool)
@@ -172,7 +174,7 @@ def _inside(at: _Place, config: FilterConfig) -> tuple[_Place, np.ndarray]:
     return replace(at, data=at.data.subset(inside, at.networks[config.trained_by].subset), within=config.within), inside
 
 
-def _before(at: _Place, config: FilterConfig) -> xr.Dataset:
+def _before(at: Place, config: FilterConfig) -> xr.Dataset:
     """Return the mask that a mask follows from, by its size or as the round before, or say that it is not made."""
     key = config.within or config.size_of
     if (ds := at.runs.get(key, at.data.fingerprint)) is None:
@@ -181,7 +183,7 @@ def _before(at: _Place, config: FilterConfig) -> xr.Dataset:
     return ds
 
 
-def _keep(at: _Place, config: FilterConfig, known: Arrays, inside: np.ndarray) -> tuple[np.ndarray | None, float]:
+def _keep(at: Place, config: FilterConfig, known: Arrays, inside: np.ndarray) -> tuple[np.ndarray | None, float]:
     """Return the mask, if there is to be one, and the radius that it is by, NaN where there is none."""
     labels = at.data.train_labels
     if config.filter == "none":
@@ -197,7 +199,7 @@ def _keep(at: _Place, config: FilterConfig, known: Arrays, inside: np.ndarray) -
 
 
 def _clustered(
-    at: _Place, config: FilterConfig, coordinates: np.ndarray, inside: np.ndarray
+    at: Place, config: FilterConfig, coordinates: np.ndarray, inside: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Return what a clustering of the map keeps, and its radius; where each class has its own, their mean."""
     labels, keep, eps = at.data.train_labels[inside], inside.copy(), config.eps
@@ -215,7 +217,7 @@ def _clustered(
     return keep, float(np.nanmean(fitted.eps_)) if config.filter == "knee" else eps
 
 
-def _followed_from(at: _Place, config: FilterConfig, known: Arrays) -> Arrays:
+def _followed_from(at: Place, config: FilterConfig, known: Arrays) -> Arrays:
     """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
     if config.filter not in ON_THE_MAP or not config.usual("seed", "within", "min_samples", *PLACED):
         return {}
@@ -230,7 +232,7 @@ def _rounded(coordinates: np.ndarray) -> np.ndarray:
 # What a network says of the examples: their features, and from these the map; or what it predicts
 
 
-def _map(at: _Place, config: FilterConfig) -> Arrays:
+def mapped(at: Place, config: FilterConfig) -> Arrays:
     """Return the map of the training set, with the test set on it where the map alone is asked for.
 
     That of the first seed has it anyway: it is asked for both ways, and is not to be made twice.
@@ -238,7 +240,7 @@ def _map(at: _Place, config: FilterConfig) -> Arrays:
     needed = ("train", "test") if config.filter == "none" else ("train",)
 
     def fit() -> Arrays:
-        components = _components(at, config)
+        components = components_of(at, config)
         begun = time.perf_counter()
         mapping = TSNEMap(
             perplexity=config.perplexity, early_exaggeration_iter=min(250, config.iterations), n_iter=config.iterations,
@@ -246,14 +248,14 @@ def _map(at: _Place, config: FilterConfig) -> Arrays:
         )  # fmt: skip
         made = {"train": mapping.fit_transform(components["train"]), "feature_seconds": components["feature_seconds"]}
         made["seconds"] = time.perf_counter() - begun + components["seconds"]
-        if "test" in needed or (config.usual(*PLACED) and not at.within):
+        if "test" in needed or (config.usual(*PLACED) and not at.within and "test" in components):
             made["test"] = mapping.transform(components["test"])
         return made
 
     return _stored(at, f"map-{config.map.key}.npz", fit, needed)
 
 
-def _components(at: _Place, config: FilterConfig) -> Arrays:
+def components_of(at: Place, config: FilterConfig) -> Arrays:
     """Return the principal components of the features of both splits, all that a map needs of a network."""
 
     def reduce() -> Arrays:
@@ -269,17 +271,31 @@ def _components(at: _Place, config: FilterConfig) -> Arrays:
     return _stored(at, f"components-{config.trained_by or f'{config.weights}-{config.arch}'}.npz", reduce)
 
 
-def _extract(at: _Place, config: FilterConfig, network: nn.Module, images: np.ndarray) -> np.ndarray:
+def given(at: Place, features: np.ndarray) -> str:
+    """Put the principal components of features that were made elsewhere into the store, as if by a run of this name."""
+    name = f"given-{hashlib.sha256(np.ascontiguousarray(features).tobytes()).hexdigest()[:12]}"
+
+    def reduce() -> Arrays:
+        begun = time.perf_counter()
+        train = principal_components(features, TSNEMap().n_components).transform(features).astype(np.float32)
+        seconds = time.perf_counter() - begun
+        return {"train": train, "feature_seconds": np.array(0.0), "seconds": np.array(seconds)}
+
+    _stored(at, f"components-{name}.npz", reduce)
+    return name
+
+
+def _extract(at: Place, config: FilterConfig, network: nn.Module, images: np.ndarray) -> np.ndarray:
     mean, std = at.data.mean, at.data.std
     if config.weights == "imagenet":
         mean, std = extraction.IMAGENET_MEAN, extraction.IMAGENET_STD
     return extraction.extract(network, config.arch, images, mean, std, device=at.device, progress=at.progress)
 
 
-def _said(at: _Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
+def said(at: Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
     """Return what a baseline's score is computed from, and the seconds that it took."""
     if config.filter == "neighbours":
-        found = _components(at, config)  # distances among them are those that the score takes of features
+        found = components_of(at, config)  # distances among them are those that the score takes of features
         spent = {"feature_seconds": float(found["feature_seconds"]), "score_seconds": float(found["seconds"])}
         return found["train"], spent
     run = at.networks[config.trained_by]
@@ -301,7 +317,7 @@ def _said(at: _Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, float
     return said, {"network_seconds": sum(float(one["seconds"]) for one in watched)}
 
 
-def _watched(at: _Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> list[Arrays]:
+def _watched(at: Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> list[Arrays]:
     """Return what each run's network said of the training examples, after training those where that is lacking."""
     files = {run.key: f"{run.key}-{name}.npz" for run in runs}
     lacking = [run for run in runs if _found(at, files[run.key]) is None]
@@ -313,7 +329,7 @@ def _watched(at: _Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> 
 # Networks
 
 
-def _train(at: _Place, configs: Iterable[FilterConfig]) -> None:
+def _train(at: Place, configs: Iterable[FilterConfig]) -> None:
     """Train, several at a time, the networks that maps and masks need and the store lacks, while time is."""
     needed = dict.fromkeys(
         config.trained_by
@@ -337,11 +353,11 @@ def _has_network(config: FilterConfig) -> bool:
     return config.weights == "trained" and config.filter in _FROM_FEATURES
 
 
-def _run_file(at: _Place, config: FilterConfig) -> Path:
+def _run_file(at: Place, config: FilterConfig) -> Path:
     return at.folder / config.trained_by / "run.nc"
 
 
-def _training(at: _Place, config: FilterConfig) -> tuple[float, float]:
+def trained(at: Place, config: FilterConfig) -> tuple[float, float]:
     """Return test accuracy and seconds of the network whose features are used, after training it; NaN and 0 without."""
     if not _has_network(config):
         return float("nan"), 0.0
@@ -352,7 +368,7 @@ def _training(at: _Place, config: FilterConfig) -> tuple[float, float]:
     return float(ds["test_accuracy"].to_numpy()[0, -1]), results.device_seconds(ds).item()
 
 
-def _network(at: _Place, config: FilterConfig) -> nn.Module:
+def _network(at: Place, config: FilterConfig) -> nn.Module:
     if config.weights == "imagenet":
         return extraction.pretrained(config.arch)
     weights = _run_file(at, config).with_name("weights.pt")
@@ -362,7 +378,7 @@ def _network(at: _Place, config: FilterConfig) -> nn.Module:
 # Files of the store that are no results
 
 
-def _stored(at: _Place, name: str, work: Callable[[], Arrays], needed: Sequence[str] = ()) -> Arrays:
+def _stored(at: Place, name: str, work: Callable[[], Arrays], needed: Sequence[str] = ()) -> Arrays:
     """Return the arrays of a file in the store, after making it if it lacks what is needed or does not read."""
     if (found := _found(at, name, needed)) is not None:
         return found
@@ -371,7 +387,7 @@ def _stored(at: _Place, name: str, work: Callable[[], Arrays], needed: Sequence[
     return made
 
 
-def _found(at: _Place, name: str, needed: Sequence[str] = ()) -> Arrays | None:
+def _found(at: Place, name: str, needed: Sequence[str] = ()) -> Arrays | None:
     """Return the arrays of a file if it has those needed; one that does not read back is set aside."""
     path = at.folder / name
     if not path.is_file():

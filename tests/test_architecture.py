@@ -22,17 +22,20 @@ READERS = {"dolb.findings", "dolb.figures", "dolb.claims"}
 ARROWS = {
     "dolb": set(),
     **{leaf: set() for leaf in LEAVES},
-    # A data set, and the one that takes a file of its own to find and verify; the rest of dolb sees `data` alone.
+    # A data set, and those that take a file of their own to find and verify; the rest of dolb sees `data` alone.
     "dolb.images": set(),
     "dolb.cifar10": {"dolb.images"},
+    "dolb.imagefolder": {"dolb.images"},
     "dolb.volumes": {"dolb.images"},
-    "dolb.data": {"dolb.cifar10", "dolb.images", "dolb.volumes"},
+    "dolb.data": {"dolb.cifar10", "dolb.imagefolder", "dolb.images", "dolb.volumes"},
     "dolb.results": {"dolb"},
     # The fused step is the training room's own; it has a folder as it is written in another language.
     "dolb.kernels": {"dolb.augment", "dolb.models"},
     **{room: {"dolb", "dolb.kernels"} | LEAVES for room in ROOMS},
     "dolb.recipes": {"dolb.config", *(f"{room}.config" for room in ROOMS)},
     "dolb.maps": {"dolb.training", "dolb.filtering"} | LEAVES,
+    # Data of one's own: the stages of `maps`, asked for by a person rather than a recipe; training is the study's.
+    "dolb.own": {"dolb.maps", "dolb.recipes", "dolb.training", "dolb.filtering", "dolb.findings"} | LEAVES,
     # What follows from results, and what is drawn of it: they read Datasets and tables, and know no room.
     "dolb.findings": {"dolb.results"},
     "dolb.figures": {"dolb.results"},
@@ -49,7 +52,16 @@ ARROWS = {
     "dolb.sweeps": {"dolb.recipes", "dolb.maps", "dolb.findings", *LEAVES, *ROOMS},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {
-        *("dolb", "dolb.cluster", "dolb.maps", "dolb.map_pages", "dolb.recipes", "dolb.publishing", "dolb.sweeps"),
+        *(
+            "dolb",
+            "dolb.cluster",
+            "dolb.maps",
+            "dolb.map_pages",
+            "dolb.own",
+            "dolb.recipes",
+            "dolb.publishing",
+            "dolb.sweeps",
+        ),
         "dolb.viewer",
         *LEAVES,
         *ROOMS,

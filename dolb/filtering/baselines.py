@@ -7,15 +7,16 @@ the interface of the clusterings in ``noise``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
 from sklearn.base import BaseEstimator
 from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import Tags
 
-from dolb.filtering.checks import class_labels, finite_rows, keep_mask
+from dolb.filtering.checks import class_labels, finite_rows, keep_mask, rows_for
 from dolb.filtering.embedding import principal_components
 
 
@@ -58,18 +59,19 @@ def confident_learning(probabilities: np.ndarray, labels: np.ndarray) -> np.ndar
 
 
 def neighbour_outliers(features: np.ndarray, labels: np.ndarray, k: int = 10) -> np.ndarray:
-    """Return the mean distance to the ``k`` nearest others of the same class, among the first principal components."""
+    """Return the mean distance to the ``k`` nearest others of the same class, among the first principal components.
+
+    A class of fewer has all others for neighbours, and one alone is at no distance: scores compare within a class.
+    """
     features = finite_rows("features", features)
     labels = class_labels(labels, len(features))
-    classes, sizes = np.unique(labels, return_counts=True)
-    if k >= sizes.min():
-        small = classes[sizes.argmin()]
-        raise ValueError(f"class {small} has {sizes.min()} examples; accepted: more than {k}, or a smaller k")
     components = principal_components(features, 50).transform(features)
-    scores = np.empty(len(labels))
-    for value in classes:
+    scores = np.zeros(len(labels))
+    for value in np.unique(labels):
         members = np.flatnonzero(labels == value)
-        index = NearestNeighbors(n_neighbors=k).fit(components[members])
+        if len(members) == 1:
+            continue
+        index = NearestNeighbors(n_neighbors=min(k, len(members) - 1)).fit(components[members])
         scores[members] = index.kneighbors()[0].mean(axis=1)  # of the points themselves: none is its own neighbour
     return scores
 
@@ -86,39 +88,54 @@ SCORES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 class ByScore(BaseEstimator):
     """A choice of what to keep by a score, class by class.
 
-    ``score`` is one of ``SCORES``, or ``random``, for which nothing need be known of the examples; ``size`` is as in
+    ``by`` is one of ``SCORES``, or ``random``, for which nothing need be known of the examples; ``size`` is as in
     ``keep_lowest``. After ``fit``, ``scores_`` is higher for what goes first, ``keep_`` is the mask, and ``labels_`` is
     0 for what is kept and -1 for what is not.
+
+    Labels are whole numbers, or text; where probabilities are known, their columns are the classes in sorted order.
     """
 
     scores_: np.ndarray
     keep_: np.ndarray
     labels_: np.ndarray
 
-    def __init__(self, score: str = "random", size: float | np.ndarray = 0.95, random_state: int = 0):
-        self.score = score
+    def __init__(self, by: str = "random", size: float | np.ndarray = 0.95, random_state: int = 0):
+        self.by = by
         self.size = size
         self.random_state = random_state
 
-    def fit(self, known: np.ndarray | None, labels: np.ndarray) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Score the examples by what is known of them, and keep those with the lowest scores."""
-        if self.score == "random":
+        if self.by not in ("random", *SCORES):
+            raise ValueError(f"by is {self.by!r}; accepted: random, {', '.join(SCORES)}")
+        known = rows_for(self, "features", X) if self.by == "neighbours" else np.asarray(X)
+        labels = class_labels(y, len(known) if self.by == "neighbours" else np.size(y))
+        if labels.dtype.kind == "U":
+            labels = np.unique(labels, return_inverse=True)[1]
+        if self.by == "random":
             self.scores_ = np.random.default_rng(self.random_state).random(len(labels))
         else:
-            self.scores_ = SCORES[self.score](np.asarray(known), np.asarray(labels))
+            self.scores_ = SCORES[self.by](known, labels)
         self.keep_ = keep_lowest(self.scores_, self.size, labels)
         self.labels_ = np.where(self.keep_, 0, -1)
         return self
 
-    def fit_predict(self, known: np.ndarray | None, labels: np.ndarray) -> np.ndarray:
+    def fit_predict(self, X: Any, y: Any) -> np.ndarray:
         """Choose what to keep and return ``labels_``."""
-        return self.fit(known, labels).labels_
+        return self.fit(X, y).labels_
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tell scikit-learn that there is nothing to be had without labels."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
 
 
 def keep_lowest(scores: np.ndarray, size: float | np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return a mask that keeps the lowest scores of each class; of equal ones those that come first.
 
-    ``size`` is the share of each class to keep, to the nearest whole number, or a mask that keeps as many of each.
+    ``size`` is the share of each class to keep, to the nearest whole number but one at least, or a mask that keeps as
+    many of each.
     """
     n = len(scores)
     if np.isnan(scores).any():
@@ -127,10 +144,10 @@ def keep_lowest(scores: np.ndarray, size: float | np.ndarray, labels: np.ndarray
     members = np.bincount(groups)
     if np.ndim(size):
         quota = np.bincount(groups[keep_mask(np.asarray(size), n)], minlength=len(members))
-    elif 0 <= size <= 1:
-        quota = np.rint(size * members)
+    elif 0 < size < 1:
+        quota = np.maximum(1, np.rint(size * members))
     else:
-        raise ValueError(f"size is {size}; accepted: a share from 0 to 1, or a mask")
+        raise ValueError(f"size is {size}; accepted: a share above 0 and below 1, or a mask")
     order = np.lexsort((scores, groups))  # stable: equal scores stay in the order of the examples
     rank = np.arange(n) - np.repeat(np.cumsum(members) - members, members)
     keep = np.zeros(n, dtype=bool)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 
 from dolb.data import ImageData
 
@@ -31,12 +35,29 @@ def finite_rows(what: str, array: np.ndarray, width: int | None = None) -> np.nd
     return array
 
 
-def class_labels(labels: np.ndarray, n: int) -> np.ndarray:
-    """Return labels unchanged if they are whole numbers, one for each of ``n`` examples, else raise an error."""
-    labels = np.asarray(labels)
-    if labels.shape != (n,) or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels have dtype {labels.dtype} and shape {labels.shape}; accepted: whole numbers, ({n},)")
-    return labels
+def rows_for(estimator: BaseEstimator, what: str, X: Any, *, reset: bool = True) -> np.ndarray:
+    """Return what scikit-learn takes for rows of numbers, if finite; the estimator notes their width and names.
+
+    With ``reset`` False the width has to be the one that it noted before.
+    """
+    return finite_rows(what, validate_data(estimator, X, reset=reset, ensure_all_finite=False))
+
+
+def class_labels(labels: Any, n: int) -> np.ndarray:
+    """Return the labels of ``n`` examples if they are whole numbers or text, else raise an error."""
+    if labels is None:
+        raise ValueError(f"filtering requires y to be passed, but the target y is None; accepted: {n} labels")
+    found = np.asarray(labels)
+    if found.dtype.kind in "bf" and np.array_equal(found, np.rint(found)):
+        found = found.astype(np.int64)
+    elif found.dtype.kind == "O" and all(isinstance(one, str) for one in found.flat):
+        found = found.astype(str)
+    unknown = "" if found.dtype.kind in "iuU" else "Unknown label type: "
+    if found.shape != (n,) or unknown:
+        raise ValueError(
+            f"{unknown}labels have dtype {found.dtype} and shape {found.shape}; accepted: whole numbers or text, ({n},)"
+        )
+    return found
 
 
 def keep_mask(keep: np.ndarray, n: int) -> np.ndarray:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import openTSNE
 from joblib import effective_n_jobs
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.decomposition import PCA
+from sklearn.utils.validation import check_is_fitted
 
-from dolb.filtering.checks import finite_rows
+from dolb.filtering.checks import rows_for
 from dolb.results import progress as shown
 
 _TICK = 10  # iterations between two moves of the progress bar
@@ -25,7 +26,7 @@ def principal_components(features: np.ndarray, n_components: int) -> PCA:
     return PCA(min(n_components, n, width), svd_solver=solver).fit(features)
 
 
-class TSNEMap(BaseEstimator):
+class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A map of features in the plane, onto which further features can be placed.
 
     t-SNE starts from the first two principal components, with a learning rate that follows the number of points and
@@ -78,14 +79,14 @@ class TSNEMap(BaseEstimator):
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, features: np.ndarray) -> Self:
-        """Make the map of these features."""
-        features = finite_rows("features", features)
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Make the map of these features; labels, which a pipeline passes on, do not count."""
+        features = rows_for(self, "features", X)
         least = int(3 * self.perplexity) + 2
         if len(features) < least:
             raise ValueError(
-                f"there are {len(features)} features for perplexity {self.perplexity:g}; accepted: at least {least}, "
-                f"or a perplexity up to {(len(features) - 2) / 3:.1f}"
+                f"there are {len(features)} samples for perplexity {self.perplexity:g}; accepted: at least {least}, or "
+                f"a perplexity up to {max(0, (len(features) - 2) / 3):.1f}"
             )
         self._pca = principal_components(features, self.n_components)
         tsne = openTSNE.TSNE(
@@ -112,16 +113,19 @@ class TSNEMap(BaseEstimator):
         self._embedding -= (self._embedding.max(axis=0) + self._embedding.min(axis=0)) / 2
         self._embedding.gradient_descent_params["callbacks"] = None  # the bar is closed, and cannot be pickled
         self.coordinates_ = np.array(self._embedding)
+        self._n_features_out = self.coordinates_.shape[1]
         return self
 
-    def fit_transform(self, features: np.ndarray) -> np.ndarray:
+    def fit_transform(self, X: Any, y: object = None) -> np.ndarray:
         """Make the map of these features and return its coordinates, (n, 2)."""
-        return self.fit(features).coordinates_
+        return self.fit(X).coordinates_
 
-    def transform(self, features: np.ndarray) -> np.ndarray:
+    def transform(self, X: Any) -> np.ndarray:
         """Place further features, such as those of the test set, on the map; it stays as it is."""
-        features = finite_rows("features", features, width=self._pca.n_features_in_)
+        check_is_fitted(self)
+        features = rows_for(self, "features", X, reset=False)
         return np.array(self._embedding.transform(self._components(features), n_iter=_TRANSFORM_ITERATIONS))
 
     def _components(self, features: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(self._pca.transform(features), dtype=np.float64)
+        components = np.ascontiguousarray(self._pca.transform(features), dtype=np.float64)
+        return np.pad(components, ((0, 0), (0, max(0, 2 - components.shape[1]))))  # a start in the plane takes two

@@ -85,7 +85,10 @@ def load_keep(path: str | Path, data: ImageData) -> np.ndarray:
         raise FileNotFoundError(f"there is no mask {path}; make one with save_keep")
     if decisions.is_decisions(path):
         return decisions.load(path, data)
-    ds = results.load(path)
+    try:
+        ds = results.load(path)
+    except (OSError, ValueError) as error:
+        raise MaskError(f"{path} is no mask ({error}); accepted: a file of `dolb filter` or `dolb keep`") from error
     require_data(ds, data, path)
     return keep_mask(ds["keep"].values, len(data.train_labels))
 

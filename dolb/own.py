@@ -1,0 +1,337 @@
+"""Filter a data set of one's own by one method or all, and train on what is left beside full and random data.
+
+Like ``maps``, whose stages it composes, it is where filtering and training meet. A study knows its masks by their keys;
+here a person asks for a method and a share, and wants to know which files go, and why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+
+from dolb import data as datasets
+from dolb import maps, models, results
+from dolb.filtering import baselines, masks, noise
+from dolb.filtering.checks import every_class_stays, finite_rows
+from dolb.filtering.config import FilterConfig
+from dolb.findings import filtered
+from dolb.findings.intervals import student
+from dolb.recipes.study import STUDIES, tuned_run
+from dolb.training.config import RunConfig
+from dolb.training.device import resolve_device
+from dolb.training.sweep import sweep
+
+ON_THE_MAP = ("paper", "knee", "hdbscan")
+METHODS = (*ON_THE_MAP, "neighbours", "el2n", "forgetting", "confident", "grid", "random")
+SHARE = 0.05  # what the study removes, about
+_PIXELS = 24  # of the shorter side, from which on a GPU trains a ResNet
+_IMAGES = 1_000_000  # that training looks at, within these epochs
+_EPOCHS = (10, 50)
+_FOLDS = 4
+_NETWORKS = 3  # that EL2N asks
+_UNSIZED = "a share"  # in place of the mask whose size a baseline of the study has
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What a method keeps of the training set, a score that is higher for what goes first, and what it took."""
+
+    method: str
+    keep: np.ndarray
+    scores: np.ndarray
+    eps: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Filtered:
+    """A data set on its map, and what each method chose; ``passed_over`` says why a method of all could not."""
+
+    data: datasets.ImageData
+    extractor: RunConfig | None
+    accuracy: float
+    coordinates: np.ndarray
+    noise_until: np.ndarray
+    chosen: Mapping[str, Chosen]
+    passed_over: Mapping[str, str]
+
+
+def extractor(
+    data: datasets.ImageData, device: torch.device, arch: str | None = None, epochs: int | None = None
+) -> RunConfig:
+    """Return the run that trains the extractor of a data set: the study's, or on a CPU and for few pixels the demo's.
+
+    Unless told, it has a million images to look at, within 10 and 50 epochs; no batch is over an eighth of the images.
+    """
+    n = len(data.train_labels)
+    small = device.type == "cpu" or min(data.image_size) < _PIXELS
+    scale = "demo" if (arch.startswith("smallnet") if arch else small) else "paper"
+    study = STUDIES[scale]
+    run = tuned_run(
+        scale, "own", arch or (study.extractors[0] if scale == "demo" else study.trained), study.tuned[0][0],
+        epochs=epochs or int(np.clip(_IMAGES // n, *_EPOCHS)), data=data.name, lr=study.extractor_rate,
+        # A letter must not be mirrored, and a crop by four pixels leaves little of a very small image.
+        augment="crop" if min(data.image_size) >= _PIXELS else "none",
+    )  # fmt: skip
+    batch_size = max(min(study.extractor_batch_size, n // 8), min(8, n))
+    return replace(run, batch_size=batch_size, precision=study.precision if device.type == "cuda" else "fp32")
+
+
+def choose(
+    data: datasets.ImageData,
+    methods: Sequence[str],
+    *,
+    share: float | None = None,
+    eps: float | None = None,
+    arch: str | None = None,
+    epochs: int | None = None,
+    features: np.ndarray | None = None,
+    store: str | Path,
+    device: str = "auto",
+    progress: bool = True,
+) -> Filtered:
+    """Return what methods keep of a training set, making what the store lacks of networks, features and map.
+
+    Parameters
+    ----------
+    methods
+        Of ``METHODS``. ``paper`` is DBSCAN by class, with the radius ``eps`` or the one at which ``share`` is noise;
+        ``knee`` and ``hdbscan`` find out themselves how much to remove, all others remove ``share`` of each class.
+    arch, epochs
+        The network that is trained, and how long; by default ``extractor`` takes what suits the data and the device.
+    features
+        A row for each training image, in the order of ``data.train_files``, in place of an extractor's.
+    """
+    refuse(methods, share, eps, arch, features)
+    where, n = resolve_device(device), len(data.train_labels)
+    run = extractor(data, where, arch, epochs)
+    early = replace(run, epochs=max(1, run.epochs // 5), decay="constant")  # EL2N asks networks early in training
+    runs = results.RunStore(store)
+    at = maps.Place(runs, {run.key: run, early.key: early}, data, where, lambda: False, progress)
+    config = FilterConfig(
+        experiment="own", data=data.name, arch=run.arch, trained_by=run.key, perplexity=min(30, (n - 2) // 3)
+    )
+    accuracy, trained_in = float("nan"), 0.0
+    if features is None:
+        accuracy, trained_in = maps.trained(at, config)
+    else:
+        if len(finite_rows("features", features)) != n:
+            raise ValueError(f"features have {len(features)} rows; accepted: {n}, one for each training image")
+        config = replace(config, trained_by=maps.given(at, features))
+    known = maps.mapped(at, config)
+    mapped_in = trained_in + float(known["feature_seconds"]) + float(known["seconds"])
+    until = noise.noise_until(known["train"], data.train_labels, config.min_samples)
+    chosen, passed_over = {}, {}
+    for method in methods:
+        try:
+            if method in (*ON_THE_MAP, "grid"):
+                chosen[method] = _on_the_map(method, known["train"], data.train_labels, until, share or SHARE, eps)
+                spent = mapped_in
+            else:
+                asks = {"el2n": early.key, "forgetting": run.key, "confident": run.key}
+                asked = replace(config, trained_by=asks.get(method, config.trained_by))
+                chosen[method] = _by_score(at, asked, method, share or SHARE)
+                spent = trained_in if method == "neighbours" else 0.0
+            chosen[method] = replace(chosen[method], seconds=chosen[method].seconds + spent)
+        except ValueError as error:
+            if len(methods) == 1:
+                raise
+            passed_over[method] = str(error)
+    return Filtered(data, run if features is None else None, accuracy, known["train"], until, chosen, passed_over)
+
+
+def refuse(
+    methods: Sequence[str], share: float | None, eps: float | None, arch: str | None, features: np.ndarray | None
+) -> None:
+    """Refuse what cannot be asked for, before anything is trained."""
+    if unknown := [name for name in methods if name not in METHODS]:
+        raise ValueError(f"method {unknown[0]!r} is not known; accepted: {', '.join(METHODS)}, all")
+    if share is not None and not 0 < share < 1:
+        raise ValueError(f"share is {share}; accepted: above 0 and below 1")
+    if eps is not None and not (np.isfinite(eps) and eps > 0):
+        raise ValueError(f"eps is {eps}; accepted: a finite number above 0")
+    if share is not None and eps is not None:
+        raise ValueError("share and eps both say how much is removed; accepted: one of them")
+    if len(methods) == 1 and eps is not None and methods[0] != "paper":
+        raise ValueError(f"eps is no option of method {methods[0]}; accepted: with paper")
+    if len(methods) == 1 and share is not None and methods[0] in ("knee", "hdbscan"):
+        raise ValueError(f"share is no option of method {methods[0]}, which finds it out; accepted: with all others")
+    if arch is not None:
+        if features is not None:
+            raise ValueError("an extractor makes features, and features are given; accepted: one of them")
+        if models.require(arch).of_volumes:
+            raise ValueError(f"{arch} is a network for volumes; accepted: one for images, such as resnet18")
+
+
+def require_writable(folder: Path) -> None:
+    """Make a folder if there is none, and raise a ``ValueError`` now if nothing could be written there later."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"nothing can be written into {folder} ({error.strerror}); give another folder") from error
+
+
+def read_features(path: Path) -> np.ndarray:
+    """Return the features in a .npy file, or say what is wrong with it."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; accepted: a .npy file with a row for each training image")
+    try:
+        return finite_rows(f"the features in {path}", np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as features: {error}") from error
+
+
+def _on_the_map(
+    method: str, coordinates: np.ndarray, labels: np.ndarray, until: np.ndarray, share: float, eps: float | None
+) -> Chosen:
+    """Return what a method keeps by the map alone; an example's score is the radius below which it is noise."""
+    begun = time.perf_counter()
+    if method == "grid":
+        keep, until = noise.grid_sample(coordinates, labels, 1 - share), np.full(len(labels), np.nan)
+        return Chosen(method, keep, until, np.nan, time.perf_counter() - begun)
+    radius: float | str = "knee" if method == "knee" else eps or _radius(until, share)
+    filter_ = noise.ClassHDBSCAN() if method == "hdbscan" else noise.ClassDBSCAN(radius)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a class that is kept whole is seen in the table of classes
+        filter_.fit(coordinates, labels)
+    used = float(np.mean(filter_.eps_[np.isfinite(filter_.eps_)])) if np.isfinite(filter_.eps_).any() else np.nan
+    return Chosen(method, filter_.keep_, until, used, time.perf_counter() - begun)
+
+
+def _by_score(at: maps.Place, config: FilterConfig, method: str, share: float) -> Chosen:
+    """Return what a method keeps by what networks say of the examples, or by their features, or by chance."""
+    labels, known, spent = at.data.train_labels, None, 0.0
+    if method != "random":
+        smallest = int(np.bincount(labels).min())
+        if method == "confident" and smallest < 2:
+            raise ValueError("a class has one image, and confident learning holds some out; accepted: 2 of each class")
+        networks = {"el2n": _NETWORKS, "confident": min(_FOLDS, smallest)}.get(method, 1)
+        known, parts = maps.said(at, replace(config, filter=method, networks=networks, size_of=_UNSIZED))
+        spent = sum(parts.values())
+    begun = time.perf_counter()
+    fitted = baselines.ByScore(method, 1 - share).fit(known, labels)
+    return Chosen(method, fitted.keep_, fitted.scores_, np.nan, spent + time.perf_counter() - begun)
+
+
+def _radius(until: np.ndarray, share: float) -> float:
+    """Return the radius at which a share of the examples is noise, of the classes that are large enough for any."""
+    if not (finite := until[np.isfinite(until)]).size:
+        raise ValueError("no class has images enough for a density; accepted: 5 or more in some class")
+    return noise.share_radius(finite, share)
+
+
+# What is said and written of it
+
+
+def by_class(found: Filtered, method: str) -> pd.DataFrame:
+    """Return how many images of each class a method removes."""
+    labels, keep = found.data.train_labels, found.chosen[method].keep
+    images, removed = (np.bincount(labels[one], minlength=found.data.num_classes) for one in (keep | True, ~keep))
+    table = {
+        "class": found.data.classes,
+        "images": images,
+        "removed": removed,
+        "share": removed / np.maximum(1, images),
+    }
+    return pd.DataFrame(table)
+
+
+def compared(found: Filtered) -> pd.DataFrame:
+    """Return how many images each method removes, the minutes it takes alone, and how many it shares with others."""
+    gone = {name: ~one.keep for name, one in found.chosen.items()}
+    rows = [
+        {
+            "method": name,
+            "removed": int(gone[name].sum()),
+            "share": float(gone[name].mean()),
+            "minutes": one.seconds / 60,
+        }
+        | {f"also by {other}": int((gone[name] & there).sum()) for other, there in gone.items()}
+        for name, one in found.chosen.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def dropped(found: Filtered, method: str, files: Sequence[str]) -> pd.DataFrame:
+    """Return the files that a method drops, with their class and score, highest first."""
+    one, data = found.chosen[method], found.data
+    gone = np.flatnonzero(~one.keep)
+    classes = [data.classes[data.train_labels[k]] for k in gone]
+    table = pd.DataFrame({"file": [files[k] for k in gone], "class": classes, "score": one.scores[gone]})
+    return table.sort_values("score", ascending=False, kind="stable")
+
+
+def save(found: Filtered, method: str, path: Path) -> Path:
+    """Write the mask of a method with its map, for ``dolb view`` and for training."""
+    one = found.chosen[method]
+    about = {"filter": method, "eps": one.eps, "seconds": one.seconds, "network_accuracy": found.accuracy}
+    if found.extractor is not None:
+        about |= {"arch": found.extractor.arch, "trained_by": found.extractor.key}
+    return masks.save_keep(
+        path, one.keep, found.data, method, coordinates=found.coordinates.astype(np.float32),
+        noise_until=found.noise_until.astype(np.float32), about=about,
+    )  # fmt: skip
+
+
+# Training on what is left
+
+
+def compare(
+    data: datasets.ImageData,
+    keep: np.ndarray | None,
+    *,
+    seeds: int = 5,
+    arch: str | None = None,
+    epochs: int | None = None,
+    store: str | Path,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    progress: bool = True,
+    **changes: object,
+) -> xr.Dataset:
+    """Return runs on all of the data, on what a mask keeps, and on as much of each class at random, for each seed.
+
+    The training is that of the ``extractor``, with ``changes`` of its config. Each seed has a random set of its own.
+    """
+    run = replace(extractor(data, resolve_device(device), arch, epochs), **changes)  # type: ignore[arg-type]
+    sets, subsets = [["full"] for _ in range(seeds)], dict[str, np.ndarray]()
+    if keep is not None:
+        every_class_stays("the mask", keep, data)
+        if keep.all():
+            raise ValueError("the mask removes nothing, so there is nothing to compare; accepted: one that does")
+        mark = hashlib.sha256(np.packbits(keep).tobytes()).hexdigest()[:8]
+        for seed in range(seeds):
+            drawn = baselines.ByScore("random", keep, seed).fit(None, data.train_labels).keep_
+            subsets |= {f"network-{mark}": keep, f"random-{mark}-{seed}": drawn}
+            sets[seed] += [f"network-{mark}", f"random-{mark}-{seed}"]
+    runs = [replace(run, subset=subset, seed=seed) for seed in range(seeds) for subset in sets[seed]]
+    how: dict[str, Any] = {"store": store, "device": device, "data_dir": data_dir, "progress": progress}
+    return sweep(runs, subsets=subsets, **how)
+
+
+def accuracies(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the images of each set and the accuracy after training on it, mean and interval over seeds, in percent."""
+    rows = []
+    for name, frame in filtered.runs(ds).groupby("set", sort=False):
+        found = student(frame["accuracy"]).points()
+        rows.append((name, int(frame["training_examples"].iloc[0]), found.value, found.low, found.high, found.n))
+    return pd.DataFrame(rows, columns=["set", "images", "accuracy", "low", "high", "seeds"])
+
+
+def gains(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what filtered data gain over full and random data at equal epochs, in points, with 95% intervals."""
+    table = filtered.gains(ds).query("equal == 'epochs'")
+    return table[["one", "other", "points", "low", "high", "n"]].reset_index(drop=True)
