@@ -8,10 +8,11 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures.scaling import DASHED
-from dolb.figures.style import ABOVE, COLOURS, REPORTED, Panel, picked, titled
+from dolb.figures.style import COLOURS, REPORTED, Panel, picked, titled
 
 KINDS = {"convolutions": COLOURS[0], "fully connected": COLOURS[4], "update": COLOURS[2]}
 _NETWORKS = {"alexnet": COLOURS[4], "googlenet": COLOURS[0], "resnet50": COLOURS[2]}
+_NARROW = alt.Legend(orient="top", direction="horizontal", columns=2, titleOrient="top")
 _POWERS = [2**power for power in range(9)]
 
 
@@ -37,7 +38,11 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
     table = curves.assign(link=[f"{gbit:g} Gbit/s" if gbit < float("inf") else "free" for gbit in curves["gbit"]])
     link, device = _chosen("link", "simulated link ", links), _chosen("device", "device ", _devices(curves))
     picks = alt.selection_point(fields=["arch"], bind="legend")
-    y = alt.Y("speedup:Q", title="speedup").scale(type="log", base=2, nice=False).axis(values=_POWERS, format="d")
+    y = (
+        alt.Y("speedup:Q", title="speedup")
+        .scale(type="log", base=2, nice=False, padding=14)
+        .axis(values=_POWERS, format="d")
+    )
     base = alt.Chart(table.drop(columns="gbit")).transform_filter("datum.device_kind === device").encode(
         x=_power_axis("nodes:Q", "nodes that share the batch"), color=_network_colour(curves["arch"]),
         opacity=picked(picks), tooltip=_hover("nodes", "speedup", ".1f"),
@@ -45,12 +50,13 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
     free = base.transform_filter("datum.source === 'measured'")
     linked = base.transform_filter("datum.link === link")
     ends = pd.DataFrame([{"nodes": n, "words": f"{arch}: {n}"} for arch, n in most.items()], columns=["nodes", "words"])
-    ideal = pd.DataFrame({"nodes": [1, curves["nodes"].max()], "speedup": [1, curves["nodes"].max()]})
+    most_nodes = curves["nodes"].max()
+    ideal = pd.DataFrame({"nodes": [1, most_nodes], "speedup": [1, most_nodes]})
     rules = alt.Chart(ends).encode(x="nodes:Q")
     return alt.layer(
         alt.Chart(ideal).mark_line(color=REPORTED, strokeWidth=1).encode(x="nodes:Q", y=y),
         rules.mark_rule(color=REPORTED, strokeDash=[2, 3]),
-        rules.mark_text(align="right", dx=-4, color=REPORTED).encode(y=alt.value(310), text="words:N"),
+        rules.mark_text(align="right", dx=-4, color=REPORTED).encode(y=alt.value(4), text="words:N"),
         free.mark_line(strokeWidth=2).encode(y=y).add_params(picks, link, device),
         free.mark_rule().encode(y=alt.Y("low:Q", title="speedup"), y2="high:Q"),
         free.mark_point(filled=True, size=55).encode(y=y),
@@ -63,7 +69,7 @@ def _network_colour(archs: pd.Series) -> alt.Color:
     names = list(dict.fromkeys(archs))
     free = iter(COLOURS)
     colours = [_NETWORKS.get(name) or next(free) for name in names]
-    return alt.Color("arch:N", title="network (click)", legend=ABOVE, sort=names).scale(domain=names, range=colours)
+    return alt.Color("arch:N", title="network (click)", legend=_NARROW, sort=names).scale(domain=names, range=colours)
 
 
 def _number(words: str) -> float:
@@ -89,7 +95,7 @@ def layer_times(table: pd.DataFrame, title: str = "") -> Panel:
             values=[10**power for power in range(-3, 6)], format=",~g"
         ),
         detail="layer:N",
-        color=alt.Color("kind:N", title=None, legend=ABOVE).scale(domain=list(KINDS), range=list(KINDS.values())),
+        color=alt.Color("kind:N", title=None, legend=_NARROW).scale(domain=list(KINDS), range=list(KINDS.values())),
         tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("batch_size:Q", title="images"),
                  alt.Tooltip("milliseconds:Q", format=",.3~r")],
     )  # fmt: skip
@@ -109,7 +115,7 @@ def products(table: pd.DataFrame, title: str = "") -> Panel:
     shown = "datum.device_kind === of_device"
     base = alt.Chart(table).transform_filter(shown).encode(
         x=x, y=alt.Y("gflops:Q", title="GFLOP/s").scale(**scale).axis(format="~g"),
-        color=alt.Color("layer:N", title=None, sort=layers).legend(orient="top", columns=2, labelLimit=300).scale(
+        color=alt.Color("layer:N", title=None, sort=layers).legend(orient="top", columns=1, labelLimit=300).scale(
             domain=layers, range=COLOURS[: len(layers)]
         ),
         tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("batch_size:Q", title="inputs"),

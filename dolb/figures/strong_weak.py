@@ -98,7 +98,7 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     ]  # fmt: skip
     here = "datum.workload == curve_load && datum.clock == curve_clock"
     picks = alt.selection_point(fields=["rule"], bind="legend")
-    x = alt.X("along_x:Q", title="as chosen below").scale(type="log", nice=False).axis(format="~g")
+    x = alt.X("along_x:Q", title="updates, or seconds").scale(type="log", nice=False).axis(format="~g")
     y = alt.Y("loss:Q", title="test loss").scale(type="log", nice=False, padding=8).axis(format="~g")
 
     def drawn(table: pd.DataFrame, wanted: str) -> alt.Chart:

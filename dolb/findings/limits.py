@@ -198,7 +198,7 @@ def products_table(ds: xr.Dataset) -> pd.DataFrame:
     wide = wide.dropna(subset=[*shown, wide.columns.max()])  # what is not measured whole yet
     table = wide[shown].div(wide[wide.columns.max()], axis=0).map("{:.0%}".format)
     table.columns = [f"{size} input{'s' if size > 1 else ''}" for size in shown]
-    ends = found.groupby(["device_kind", "layer"], sort=False)["of_roof"]
+    ends = found.sort_values("batch_size").groupby(["device_kind", "layer"])["of_roof"]
     for name, part in (("of the roof, fewest", ends.first()), ("of the roof, most", ends.last())):
         table[name] = part.reindex(table.index).map("{:.0%}".format)
     return table.rename_axis(["device", "layer"])
@@ -266,9 +266,11 @@ def stops_table(ds: xr.Dataset) -> pd.DataFrame:
     last = found["batch_size"] == found["arch"].map(lambda arch: BATCHES.get(arch, -1))
     largest = found["batch_size"] == found.groupby("arch")["batch_size"].transform("max")
     shown = found[(found["batch_size"] == SAME_BATCH) | last | (largest & ~found["arch"].isin(STUDIED))]
-    means = shown.pivot_table(index=["device_kind", "arch", "batch_size"], columns="gbit", values="nodes")
-    means.columns = [f"{gbit:g} Gbit/s" if np.isfinite(gbit) else "free" for gbit in means.columns]
-    table = means.map("{:.0f}".format)
+    usual = shown.pivot_table(
+        index=["device_kind", "arch", "batch_size"], columns="gbit", values="nodes", aggfunc="median"
+    )
+    usual.columns = [f"{gbit:g} Gbit/s" if np.isfinite(gbit) else "free" for gbit in usual.columns]
+    table = usual.map("{:.0f}".format)
     table.insert(0, "MB", size.reindex(table.index.get_level_values("arch")).to_numpy())
     return table.rename_axis(["device", "network", "global batch"])
 
