@@ -111,10 +111,8 @@ def test_a_dry_run_trains_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("scale", ["demo", "paper"])
-def test_lines_of_a_dry_run_tell_runs_apart(tmp_path, scale):
+def test_lines_of_a_dry_run_tell_runs_apart(scale):
     for slug in recipes.RECIPES:
-        if slug == "large-batch-remedies" and scale == "demo":
-            continue
         configs = recipes.configs(slug, scale)
         lines = [line.split(maxsplit=1)[1] for line in cli._listing(configs)]
         assert len(set(lines)) == len({config.key for config in configs}), slug
