@@ -1,6 +1,8 @@
-"""Update rules: LARS and LAMB are by their formulas, and every option takes effect."""
+"""Update rules: LARS and LAMB are by their formulas and agree with timm's, and every option takes effect."""
 
 from __future__ import annotations
+
+import importlib.util
 
 import numpy as np
 import pytest
@@ -92,12 +94,50 @@ def by_formula(config: RunConfig):
     return optimizer_of
 
 
+def timms(config: RunConfig):
+    from timm.optim import Lamb, Lars
+
+    def optimizer_of(parameters):
+        groups = [{"params": parameters, "always_adapt": True}]
+        if config.weight_decay_on == "filters":
+            groups = [{"params": [p for p in parameters if p.ndim > 1], "always_adapt": True}]
+            groups.append({"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0})
+        optimizer = (
+            Lars(groups, momentum=config.momentum, weight_decay=config.weight_decay, trust_coeff=config.trust)
+            if config.optimizer == "lars"
+            else Lamb(
+                groups, betas=(config.momentum, 0.999), weight_decay=config.weight_decay,
+                max_grad_norm=config.max_gradient_norm or None,
+            )
+        )  # fmt: skip
+
+        def step(rate: float) -> None:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+
+        return step
+
+    return optimizer_of
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_lars_and_lamb_are_by_their_formulas(options):
     config = RunConfig(**options)
     expected = trained(torch.float64, RATES[config.optimizer], by_formula(config))
     for have, want in zip(trained(torch.float64, RATES[config.optimizer], ours(config)), expected, strict=True):
         torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.gpu if torch.cuda.is_available() else lambda test: test  # where `make test-gpu` runs, timm often is
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_lars_and_lamb_agree_with_timms(options, require_part):
+    require_part("timm", importlib.util.find_spec("timm") is not None, "timm is not installed")
+    config = RunConfig(**options)
+    for dtype, atol in ((torch.float64, 1e-12), (torch.float32, 5e-6)):
+        expected = trained(dtype, RATES[config.optimizer], timms(config))
+        for have, want in zip(trained(dtype, RATES[config.optimizer], ours(config)), expected, strict=True):
+            torch.testing.assert_close(have, want, rtol=1e-6, atol=atol)
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"optimizer": "nesterov"}, {"weight_decay_on": "filters"}], ids=str)
