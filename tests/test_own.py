@@ -16,7 +16,7 @@ from dolb.cli import app
 from dolb.filtering import masks
 
 RANDOM_STATE = 0
-EPOCHS = 8  # for this few images the default is 50
+EPOCHS = 8  # by default there are more
 
 
 @pytest.fixture(scope="module")
