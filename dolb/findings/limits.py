@@ -79,7 +79,7 @@ def free(ds: xr.Dataset) -> pd.DataFrame:
     ``serial`` is the share of the whole batch's time that layers take which do not scale (`SHRINKS`).
     """
     networks, by_layer, made = _networks(ds), layers(ds), []
-    wholes, layered = _wholes(networks), dict(iter(by_layer.groupby(_CURVE)))
+    wholes, layered = _wholes(networks).to_dict(), dict(iter(by_layer.groupby(_CURVE)))
     for values, group in networks.groupby(_CURVE, sort=False):
         named = dict(zip(_CURVE, values, strict=True))
         seconds = group.set_index("batch_size")["step_seconds"].sort_index()

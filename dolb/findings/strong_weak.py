@@ -198,7 +198,7 @@ def step_table(steps: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     table = (1000 * own.assign(network=own["data"].map(named), clock=own["device_kind"].map(CLOCKS)).pivot_table(
         index=["network", "clock"], columns="ranks", values="step_seconds"
     )).map("{:.3g}".format)  # fmt: skip
-    table.columns = [f"{ranks} workers" if ranks > 1 else "one worker" for ranks in table.columns]
+    table.columns = ["one worker" if str(ranks) == "1" else f"{ranks} workers" for ranks in table.columns]
     return table.rename_axis(["network", "a worker is"])
 
 
