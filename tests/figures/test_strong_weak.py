@@ -24,7 +24,7 @@ def test_measured_steps_are_drawn_otherwise_than_simulated_ones(timed):
 def test_the_loss_is_drawn_along_time_or_updates_as_one_chooses(timed):
     spec = figures.loss_on_the_way(study.curves(*timed)).to_dict()
     (along,) = [param for param in spec["params"] if param["name"] == "along"]
-    assert along["bind"]["options"] == ["seconds", "updates"]
+    assert along["bind"]["options"] == ["updates", "seconds"]
 
 
 def test_a_picture_stands_under_the_name_of_its_run():
