@@ -419,7 +419,7 @@ def predict_command(
     table = predict(name, batch, over, counts, policies[library], images_per_second, gpu, precision)
     one = f"{gpu} in {precision}" if images_per_second is None else f"a GPU of {images_per_second:g} images/s"
     title = f"Simulated: {name}, {batch} images on each {one}, {gpus} a node, {gbit:g} Gbit/s"
-    error = fit.published()[1].query("used == 'judge'")["error"].abs()
+    error = fit.published().query("used == 'judge'")["error"].abs()
     typer.echo(title)
     shares = dict.fromkeys(("efficiency", "efficiency_low", "efficiency_high"), "{:.1%}".format)
     shown = table.drop(columns=["variant", "source", "messages"])
