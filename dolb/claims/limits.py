@@ -25,7 +25,7 @@ def _by_seed(values: pd.Series) -> pd.Series:
     own = own[own["arch"].isin(study.STUDIED)]
     wide = own.pivot_table(index="seed", columns=["arch", "device_kind"], values="value").dropna()
     both = wide.columns.get_level_values("arch").nunique() == len(study.STUDIED)
-    return wide.mean(axis=1) if both else wide.iloc[:0, 0]
+    return wide.mean(axis=1) if both else pd.Series(dtype=float)
 
 
 def _further(found: Mapping[str, xr.Dataset], _claim: Claim) -> Sequence[Estimate | None]:
