@@ -107,13 +107,13 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     alone = drawn(one, "").mark_line(color=REPORTED, strokeWidth=3, opacity=0.5).encode(x=x, y=y)
     tooltip = [alt.Tooltip("rule:N", title="scaling"), alt.Tooltip("updates:Q", format=","),
                alt.Tooltip("seconds:Q", format=".3g"), alt.Tooltip("loss:Q", format=".4g")]  # fmt: skip
-    lines = drawn(curves[curves["workers"] > 1], " && datum.workers == chosen_workers").mark_line(
-        strokeWidth=2, point={"size": 12}
-    ).encode(x=x, y=y, color=_colour(), opacity=picked(picks), tooltip=tooltip)  # fmt: skip
+    many = drawn(curves[curves["workers"] > 1], " && datum.workers == chosen_workers").encode(x=x, y=y)
+    lines = many.mark_line(strokeWidth=2, point={"size": 12}).encode(color=_colour(), opacity=picked(picks))
+    to_point_at = many.mark_point(size=250, filled=True, opacity=0).encode(tooltip=tooltip)
     target = drawn(one.drop_duplicates(["workload", "clock"]), "").mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(
         y=alt.Y("target_loss:Q")
     )  # fmt: skip
-    return alt.layer(target, alone, lines.add_params(picks, *params)).properties(
+    return alt.layer(target, alone, lines.add_params(picks, *params), to_point_at).properties(
         width="container", height=320, title=titled(title)
     )
 
