@@ -12,7 +12,7 @@ REMOVED = (0.025, SHARE, 0.1)  # too few, as many as there are, too many
 KINDS = ("flipped", "garbage")
 # ``drawn`` is small enough for a CPU, ``whole`` is for a GPU, each with the network that `dolb filter` takes there.
 _PARTS: dict[str, dict[str, Any]] = {
-    "drawn": {"drawn_examples": 2_000, "arch": "smallnet-8"},
+    "drawn": {"drawn_examples": 1_000, "arch": "smallnet-8"},
     "whole": {"arch": "resnet18"},
 }
 
@@ -22,7 +22,7 @@ def own_data(
 ) -> list[PlantedConfig]:
     """Flipped labels and garbage images, each planted alone, and three shares to remove; seed after seed.
 
-    ``part`` is ``drawn``, a few thousand images for a CPU, or ``whole``, all of Fashion-MNIST for a GPU; ``sets`` are
+    ``part`` is ``drawn``, a thousand images for a CPU, or ``whole``, all of Fashion-MNIST for a GPU; ``sets`` are
     the kinds of fault.
     """
     if part not in _PARTS:
