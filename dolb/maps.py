@@ -245,6 +245,7 @@ def mapped(at: Place, config: FilterConfig) -> Arrays:
         mapping = TSNEMap(
             perplexity=config.perplexity, early_exaggeration_iter=min(250, config.iterations), n_iter=config.iterations,
             learning_rate=config.map_rate, start=config.map_start, random_state=config.map_seed, progress=at.progress,
+            device=str(at.device),
         )  # fmt: skip
         made = {"train": mapping.fit_transform(components["train"]), "feature_seconds": components["feature_seconds"]}
         made["seconds"] = time.perf_counter() - begun + components["seconds"]

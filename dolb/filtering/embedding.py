@@ -51,6 +51,8 @@ class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Seed of what is random: a random start, or a slight jitter of the other.
     progress
         Show a bar.
+    device
+        Where the map is made: on ``"cuda"`` every pair of points counts, on ``"cpu"`` far ones are approximated.
 
     After ``fit``, ``coordinates_`` holds the map, (n, 2).
     """
@@ -68,6 +70,7 @@ class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         n_jobs: int = -1,
         random_state: int = 0,
         progress: bool = True,
+        device: str = "cpu",
     ):
         self.n_components = n_components
         self.perplexity = perplexity
@@ -78,6 +81,7 @@ class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.progress = progress
+        self.device = device
 
     def fit(self, X: Any, y: object = None) -> Self:
         """Make the map of these features; labels, which a pipeline passes on, do not count."""
@@ -100,6 +104,7 @@ class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             n_jobs=effective_n_jobs(self.n_jobs),
             random_state=self.random_state,
             callbacks_every_iters=_TICK,
+            negative_gradient_method=self._gradient(),
         )
         total = self.early_exaggeration_iter + self.n_iter
         with shown.bar(total, "t-SNE", "iteration", self.progress) as bar:
@@ -111,7 +116,8 @@ class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self._embedding = tsne.fit(self._components(features))
         # `transform` of openTSNE centres the map in place; done here, the map and what is placed on it stay together.
         self._embedding -= (self._embedding.max(axis=0) + self._embedding.min(axis=0)) / 2
-        self._embedding.gradient_descent_params["callbacks"] = None  # the bar is closed, and cannot be pickled
+        # The bar is closed, and cannot be pickled; further points are placed without a GPU.
+        self._embedding.gradient_descent_params |= {"callbacks": None, "negative_gradient_method": "auto"}
         self.coordinates_ = np.array(self._embedding)
         self._n_features_out = self.coordinates_.shape[1]
         return self
@@ -125,6 +131,13 @@ class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         features = rows_for(self, "features", X, reset=False)
         return np.array(self._embedding.transform(self._components(features), n_iter=_TRANSFORM_ITERATIONS))
+
+    def _gradient(self) -> Any:
+        if self.device == "cpu":
+            return "auto"
+        from dolb.kernels.tsne import Gradient  # late: it needs Triton
+
+        return Gradient(self.device)
 
     def _components(self, features: np.ndarray) -> np.ndarray:
         components = np.ascontiguousarray(self._pca.transform(features), dtype=np.float64)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dolb.filtering.config import FLAGGED, FilterConfig
+from dolb.recipes.learning_rates import chosen
 from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
 
@@ -137,15 +138,24 @@ def features(
     return found + [one for one in imagenet if archs is None or one.arch in archs]
 
 
-def noise(scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> list[FilterConfig]:
+def noise(
+    scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int] | None = None, part: str = "all"
+) -> list[FilterConfig]:
     """Return the masks: of each extractor over seeds, of one map by other parameters, and by other ways to choose.
 
-    On every map there are two: by the library's own radius, and by the one at which the study's share is noise.
+    On every map there are two: by the library's own radius, and by the one at which the study's share is noise. The
+    part ``of-2020`` are maps of each extractor by the defaults of then, with the library's radius; ``today`` is the
+    rest.
     """
     study = STUDIES[scale]
     first = study.extractors[0]
     networks: list[tuple[str, int, dict[str, object]]] = [
         (arch, seed, {}) for arch in archs or study.extractors for seed in seeds or study.train_seeds
+    ]
+    then = [
+        replace(_map(scale, "noise", arch, seed), map_rate=rate, map_start=start, iterations=n)
+        for arch, seed, _ in networks
+        for rate, start, n in study.of_2020
     ]
     if study.pretrained and archs is None and seeds is None:
         networks.append((first, 0, {"weights": "imagenet"}))
@@ -167,5 +177,5 @@ def noise(scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int
     others += [replace(one, filter=name) for name in ("knee", "hdbscan")]
     others += [mask for name, mask in masks(scale).items() if name != "random"]
     others.append(replace(masks(scale)["confident"], filter=FLAGGED, size_of=""))
-    chosen = grid + [other for other in others if archs is None and seeds is None]
-    return list({one.key: one for one in chosen}.values())
+    today = grid + [other for other in others if archs is None and seeds is None]
+    return chosen({"today": today, "of-2020": then}, part)

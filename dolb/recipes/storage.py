@@ -23,7 +23,7 @@ class _Grid:
     small_workers: tuple[int, ...]
     decoders: int
     seeds: int
-    trainings: int  # seeds of the trainer, which differ more
+    more_seeds: int  # of what differs more: reading whole images, and the trainer
     sample: tuple[int, int]  # images of a measurement, cold and warm
     counted: int
     fed: tuple[str, ...]  # orders in which a trainer is fed
@@ -38,11 +38,11 @@ _GPU: dict[str, Any] = {
 _GRIDS = {
     "paper": _Grid(
         data="imagenet-like", images=50_000, small=("cifar10",), workers=(1, 2, 8), small_workers=(1, 8),
-        decoders=2, seeds=3, trainings=5, sample=(256, 512), counted=128, fed=("random", "sequential"),
+        decoders=2, seeds=3, more_seeds=5, sample=(256, 512), counted=128, fed=("random", "sequential"),
         training={"arch": "smallnet-4", "image_size": 64, "batch_size": 32, "steps": 24, "warmup_steps": 4},
     ),
     "demo": _Grid(
-        data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, trainings=2,
+        data="digits", images=1437, small=(), workers=(1, 2), small_workers=(), decoders=1, seeds=2, more_seeds=2,
         sample=(256, 256),
         counted=64, fed=("random",),
         training={"arch": "smallnet-4", "image_size": 16, "batch_size": 32, "steps": 6, "warmup_steps": 2},
@@ -83,9 +83,9 @@ def data_pipeline(
                     cell["sample"] = grid.sample[1]
                 made.extend(StorageConfig(**cell, storage=form) for form in formats)
 
-    for number, seed in enumerate(seeds or range(grid.trainings)):  # noqa: B007
+    for number, seed in enumerate(seeds or range(grid.more_seeds)):  # noqa: B007
+        add("reading", whole, access=orders, loader_workers=counts, cache=caches)
         if seeds or number < grid.seeds:
-            add("reading", whole, access=orders, loader_workers=counts, cache=caches)
             for data in grid.small:
                 small = {**whole, "data": data}
                 add("small-images", small, loader_workers=workers or grid.small_workers, cache=caches)
