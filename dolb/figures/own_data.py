@@ -39,7 +39,7 @@ def found_faults(cells: pd.DataFrame, usual: float, title: str = "") -> Panel:
     panels = alt.layer(
         base.mark_rule(strokeWidth=1.5).encode(x=alt.X("low:Q"), x2="high:Q"),
         base.mark_point(filled=True, size=70).encode(x=x, tooltip=tooltip),
-    ).properties(width=270, height=alt.Step(14))
+    ).properties(width=300, height=alt.Step(14))
     facet = alt.Column("planted:N", title=None, sort=["flipped labels", "garbage images"]).header(
         labelFontWeight="bold"
     )

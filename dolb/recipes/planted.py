@@ -30,7 +30,9 @@ def own_data(
     if odd := [kind for kind in sets if kind not in KINDS]:
         raise ValueError(f"set {odd[0]!r} is not known; accepted: {', '.join(KINDS)}")
     demo = scale == "demo"
-    same: dict[str, Any] = {"data": "digits"} if demo else {"data": "fashion-mnist", **_PARTS[part]}
+    same: dict[str, Any] = (
+        {"data": "digits", "drawn_examples": 800} if demo else {"data": "fashion-mnist", **_PARTS[part]}
+    )
     shares: dict[str, dict[str, Any]] = {kind: {f"{kind}_share": SHARE} for kind in KINDS}
     return [
         PlantedConfig(experiment="own-data", **same, **shares[kind], removed_share=removed, seed=seed)
