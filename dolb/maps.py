@@ -289,7 +289,7 @@ def given(at: Place, features: np.ndarray) -> str:
 def _extract(at: Place, config: FilterConfig, network: nn.Module, images: np.ndarray) -> np.ndarray:
     mean, std = at.data.mean, at.data.std
     if config.weights == "imagenet":
-        mean, std = extraction.IMAGENET_MEAN, extraction.IMAGENET_STD
+        mean, std = extraction.pretrained_scale(config.arch)
     return extraction.extract(network, config.arch, images, mean, std, device=at.device, progress=at.progress)
 
 

@@ -137,6 +137,16 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
+def _not_built(*_: object) -> nn.Module:
+    raise ValueError(f"{', '.join(WITH_WEIGHTS)} come with weights, as extractors; accepted: {', '.join(names())}")
+
+
+# Networks that ``filtering.features`` has with their ImageNet weights, and that are not trained here.
+WITH_WEIGHTS: dict[str, Architecture] = {
+    "efficientnet-lite0": Architecture(_not_built, 1280, penultimate="network._avg_pooling")
+}
+
+
 def names() -> tuple[str, ...]:
     """Return the names that ``build`` accepts."""
     return tuple(ARCHITECTURES)
@@ -144,11 +154,11 @@ def names() -> tuple[str, ...]:
 
 def require(name: str) -> Architecture:
     """Return the architecture of that name, or raise a ``ValueError`` that lists what there is."""
-    if name not in ARCHITECTURES:
+    if name not in ARCHITECTURES | WITH_WEIGHTS:
         close = difflib.get_close_matches(name, names(), n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(f"network {name!r} is not known{hint}; accepted: {', '.join(names())}")
-    return ARCHITECTURES[name]
+    return (ARCHITECTURES | WITH_WEIGHTS)[name]
 
 
 def build(name: str, num_classes: int, channels: int = 3, bn_workers: int = 1) -> nn.Module:

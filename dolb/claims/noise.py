@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from dolb.claims.rule import Claim, Judge
-from dolb.findings import intervals
+from dolb.findings import filtered, intervals
 from dolb.findings import noise as study
 from dolb.findings.intervals import Estimate
 
@@ -40,8 +40,12 @@ def _ratio(found: Mapping[str, xr.Dataset], claim: Claim) -> Sequence[Estimate |
 
 
 def _pretrained(found: Mapping[str, xr.Dataset], claim: Claim) -> Sequence[Estimate | None]:
-    """Return nothing yet: no run was trained on what a pretrained extractor keeps, whose weights have to be fetched."""
-    return [None]
+    """Return what runs on the mask of a pretrained extractor reach, less those on that of one trained from scratch."""
+    if "filtered-large-batch" not in found:
+        return [None]
+    frame = filtered.runs(found["filtered-large-batch"])
+    frame = frame[frame["batch_size"].isin(frame.loc[frame["set"] == "pretrained", "batch_size"])]
+    return [filtered.difference(frame, "pretrained", "filtered")]
 
 
 JUDGES: dict[str, Judge] = {"G5": _widths, "G6": _ratio, "G17": _pretrained}

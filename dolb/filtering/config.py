@@ -81,7 +81,7 @@ class FilterConfig(Keyed):
     @property
     def subset(self) -> str:
         """What runs call the examples that the mask keeps: the kind of set, the network, and part of the key."""
-        on_the_map = "recursive" if self.within else "network"
+        on_the_map = "recursive" if self.within else "network" if self.weights == "trained" else "pretrained"
         return f"{on_the_map if self.filter in ON_THE_MAP else self.filter}-{self.arch}-{self.key[:8]}"
 
 

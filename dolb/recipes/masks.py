@@ -101,6 +101,8 @@ def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
     same: dict[str, Any] = {"share": 0.0, "size_of": network.key}
     others = {kind: replace(network, filter=kind, **same, **more) for kind, more in kinds.items()}
     recursive = replace(network, trained_by=_again(scale).key, within=network.key)
+    if study.pretrained:
+        others["pretrained"] = _share(scale, study.pretrained[-1], weights="imagenet")
     return {"network": network, "recursive": recursive, "random": _random(network, seed), **others}
 
 
@@ -128,13 +130,12 @@ def features(
 ) -> list[FilterConfig]:
     """Return the maps of training and test set, one for each extractor."""
     study = STUDIES[scale]
-    pretrained = [study.extractors[0]] if study.pretrained else []
     found = [
         _map(scale, "features", arch, seed, filter="none")
         for arch in archs or study.extractors
         for seed in seeds or study.train_seeds[:1]
     ]
-    imagenet = [_map(scale, "features", arch, filter="none", weights="imagenet") for arch in pretrained]
+    imagenet = [_map(scale, "features", arch, filter="none", weights="imagenet") for arch in study.pretrained]
     return found + [one for one in imagenet if archs is None or one.arch in archs]
 
 
@@ -157,8 +158,8 @@ def noise(
         for arch, seed, _ in networks
         for rate, start, n in study.of_2020
     ]
-    if study.pretrained and archs is None and seeds is None:
-        networks.append((first, 0, {"weights": "imagenet"}))
+    if archs is None and seeds is None:
+        networks += [(arch, 0, {"weights": "imagenet"}) for arch in study.pretrained]
     grid = [
         mask
         for arch, seed, more in networks

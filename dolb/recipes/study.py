@@ -39,7 +39,7 @@ class _Study:
     min_samples: tuple[int, ...]
     el2n: tuple[int, int]  # networks, and the epoch after which they are asked
     folds: int
-    pretrained: bool
+    pretrained: tuple[str, ...]  # extractors with ImageNet weights; runs are trained on the mask of the last
     best_baseline: str = ""  # of the other ways to choose as many images, with small batches at this weight decay
 
 
@@ -54,7 +54,8 @@ STUDIES = {
         extractor_batch_size=250, extractor_rate=0.03, weight_decay=0.005, epochs=50, milestones=(30, 45),
         warmup_epochs=5, filter="dbscan", iterations=500, train_seeds=(0, 1), map_seeds=(0, 1, 2),
         perplexities=(10.0, 50.0, 100.0), placed=_SLOWER, of_2020=_OF_2020,
-        min_samples=(2, 3, 10), el2n=(5, 10), folds=4, pretrained=True, best_baseline="confident",
+        min_samples=(2, 3, 10), el2n=(5, 10), folds=4, pretrained=("resnet101", "efficientnet-lite0"),
+        best_baseline="confident",
     ),
     # On a map of 1,437 points almost every one is alone within the library's default radius, so the knee it is.
     "demo": _Study(
@@ -62,7 +63,7 @@ STUDIES = {
         tuned=((64, 0.2), (1024, 0.8)), extractor_batch_size=64, extractor_rate=0.2, weight_decay=0.0005, epochs=6,
         milestones=(3, 5), warmup_epochs=1,
         filter="knee", iterations=100, train_seeds=(0, 1), map_seeds=(0, 1), perplexities=(10.0,),
-        placed=((50.0, "random", 100),), of_2020=(), min_samples=(10,), el2n=(2, 3), folds=3, pretrained=False,
+        placed=((50.0, "random", 100),), of_2020=(), min_samples=(10,), el2n=(2, 3), folds=3, pretrained=(),
     ),
 }  # fmt: skip
 

@@ -128,6 +128,21 @@ def test_the_normalisation_is_the_one_torchvision_states():
 
     images = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     stated = ResNet18_Weights.IMAGENET1K_V1.transforms(resize_size=224)(images)
-    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (features.IMAGENET_MEAN, features.IMAGENET_STD))
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in features.pretrained_scale("resnet18"))
     torch.testing.assert_close(stated, (images - mean) / std)
     assert F.mse_loss(stated, images) > 0
+
+
+def test_an_efficientnet_brings_its_weights_and_sees_small_images_enlarged():
+    network = features.pretrained("efficientnet-lite0")
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    scale = features.pretrained_scale("efficientnet-lite0")
+    found = features.extract(network, "efficientnet-lite0", images, *scale, progress=False)
+    assert found.shape == (2, models.require("efficientnet-lite0").feature_width)
+    assert np.isfinite(found).all()
+    enlarged = []
+    network.network._conv_stem.register_forward_hook(lambda _m, got, _o: enlarged.append(got[0].shape[-2:]))
+    network(torch.zeros(1, 3, 32, 32))
+    assert enlarged == [(224, 224)]
+    with pytest.raises(ValueError, match="come with weights"):
+        models.build("efficientnet-lite0", 10)
