@@ -5,11 +5,12 @@ from agreement import agrees
 
 from dolb import results
 from dolb.findings import own_data as study
+from dolb.findings.runs import narrow
 
 
 @pytest.fixture(scope="module")
 def ds():
-    return results.published("own-data")
+    return narrow(results.published("own-data"), drawn_examples=1000)
 
 
 def test_precision_and_recall(ds):
