@@ -157,7 +157,7 @@ def _notebook(root: Path, slug: str) -> Path:
 
 @app.command("data")
 def data_command(
-    name: Annotated[str, typer.Argument(help="digits, cifar10 or imagefolder:PATH.")],
+    name: Annotated[str, typer.Argument(help="digits, cifar10, fashion-mnist or imagefolder:PATH.")],
     data_dir: DataDir = None,
 ) -> None:
     """Find or fetch a data set, verify it, and say what is in it."""

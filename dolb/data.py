@@ -1,4 +1,4 @@
-"""A name becomes images, labels and a fingerprint: digits, CIFAR-10, a folder of images, or small volumes of lung."""
+"""A name becomes images, labels and a fingerprint: digits, CIFAR-10, Fashion-MNIST, a folder, or small volumes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dolb import cifar10, imagefolder, volumes
+from dolb import cifar10, fashion_mnist, imagefolder, volumes
 from dolb.images import DataError, ImageData, Splits, assemble, digests_of
 
 __all__ = ["IMAGEFOLDER", "DataError", "ImageData", "class_names", "load", "names", "train_files"]
 
 IMAGEFOLDER = "imagefolder:"
+_VERIFIED = {one.name: one for one in (cifar10.CIFAR10, fashion_mnist.FASHION_MNIST)}
 
 _LOADED: dict[tuple[str, Path], ImageData] = {}
 _LOADED_AT_MOST = 4
@@ -24,12 +25,12 @@ _LOADING = threading.Lock()
 
 def names() -> tuple[str, ...]:
     """Return the data set names that `load` accepts; the last is a pattern."""
-    return ("digits", "cifar10", *volumes.names(), f"{IMAGEFOLDER}NAME_OR_PATH")
+    return ("digits", *_VERIFIED, *volumes.names(), f"{IMAGEFOLDER}NAME_OR_PATH")
 
 
 def class_names(name: str) -> tuple[str, ...]:
     """Return the classes of a data set, in the order of the labels, without the images of those known by name."""
-    known = {"cifar10": cifar10.CLASSES, "digits": tuple(map(str, range(10)))}
+    known = {"digits": tuple(map(str, range(10)))} | {one.name: one.classes for one in _VERIFIED.values()}
     known |= dict.fromkeys(volumes.names(), volumes.CLASSES)
     return known[name] if name in known else load(name).classes
 
@@ -50,8 +51,8 @@ def load(name: str, data_dir: str | Path | None = None, *, download: bool = True
         if (name, folder) not in _LOADED:
             if name == "digits":
                 data = _load_digits()
-            elif name == "cifar10":
-                data = cifar10.load(folder, download, progress)
+            elif name in _VERIFIED:
+                data = _VERIFIED[name].load(folder, download, progress)
             elif name in volumes.names():
                 data = volumes.load(name, folder)
             else:

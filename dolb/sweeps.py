@@ -11,7 +11,7 @@ import xarray as xr
 
 from dolb import data as datasets
 from dolb import recipes, results
-from dolb.filtering.config import FilterConfig
+from dolb.filtering.config import FilterConfig, PlantedConfig
 from dolb.profiling.config import LayerConfig, ScalingConfig, StorageConfig
 from dolb.training.config import LandscapeConfig, NoiseScaleConfig, StartConfig
 
@@ -69,7 +69,11 @@ def make(
         from dolb.profiling import limits
 
         return limits.measure_all(configs, store=store, time_limit=time_limit)
-    work = {"store": store, "device": device, "data_dir": data_dir}
+    work: dict[str, Any] = {"store": store, "device": device, "data_dir": data_dir}
+    if isinstance(configs[0], PlantedConfig):
+        from dolb import planted
+
+        return planted.measure_all(configs, time_limit=time_limit, **work)
     return _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
 
 

@@ -24,10 +24,12 @@ ARROWS = {
     **{leaf: set() for leaf in LEAVES},
     # A data set, and those that take a file of their own to find and verify; the rest of dolb sees `data` alone.
     "dolb.images": set(),
-    "dolb.cifar10": {"dolb.images"},
+    "dolb.verified": {"dolb.images"},
+    "dolb.cifar10": {"dolb.images", "dolb.verified"},
+    "dolb.fashion_mnist": {"dolb.images", "dolb.verified"},
     "dolb.imagefolder": {"dolb.images"},
     "dolb.volumes": {"dolb.images"},
-    "dolb.data": {"dolb.cifar10", "dolb.imagefolder", "dolb.images", "dolb.volumes"},
+    "dolb.data": {"dolb.cifar10", "dolb.fashion_mnist", "dolb.imagefolder", "dolb.images", "dolb.volumes"},
     "dolb.results": {"dolb"},
     # The fused step is the training room's own; it has a folder as it is written in another language.
     "dolb.kernels": {"dolb.augment", "dolb.models"},
@@ -36,6 +38,8 @@ ARROWS = {
     "dolb.maps": {"dolb.training", "dolb.filtering"} | LEAVES,
     # Data of one's own: the stages of `maps`, asked for by a person rather than a recipe; training is the study's.
     "dolb.own": {"dolb.maps", "dolb.recipes", "dolb.training", "dolb.filtering", "dolb.findings"} | LEAVES,
+    # Faults planted in a data set, and `own` let loose on them.
+    "dolb.planted": {"dolb.own", "dolb.images", "dolb.training", "dolb.filtering"} | LEAVES,
     # What follows from results, and what is drawn of it: they read Datasets and tables, and know no room.
     "dolb.findings": {"dolb.results"},
     "dolb.figures": {"dolb.results"},
@@ -49,7 +53,7 @@ ARROWS = {
     # Sends the command line itself elsewhere, and reads the store to say how far it is.
     "dolb.cluster": {"dolb.results"},
     # What a sweep of an experiment makes: the recipe's configs, by the room that each kind of them belongs to.
-    "dolb.sweeps": {"dolb.recipes", "dolb.maps", "dolb.findings", *LEAVES, *ROOMS},
+    "dolb.sweeps": {"dolb.recipes", "dolb.maps", "dolb.planted", "dolb.findings", *LEAVES, *ROOMS},
     # The command line ties everything together, and nothing imports it.
     "dolb.cli": {
         *(

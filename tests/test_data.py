@@ -74,7 +74,7 @@ def test_a_mask_that_does_not_fit_is_refused(keep, says):
 
 def test_an_unknown_name_is_answered_with_the_known_ones_and_a_guess():
     with pytest.raises(
-        data.DataError, match=r"'CIFAR-10'; accepted: digits, cifar10, nodules-8, .*imagefolder:.*mean 'cifar10'\?"
+        data.DataError, match=r"'CIFAR-10'; accepted: digits, cifar10, .*, nodules-8, .*imagefolder:.*mean 'cifar10'\?"
     ):
         data.load("CIFAR-10")
 

@@ -18,7 +18,7 @@ FILTERING = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-
 OTHERS = (
     "01-batch-size", "07-warmup", "08-lr-scaling", "09-large-batch-remedies", "10-critical-batch", "13-strong-weak",
     "14-limits", "15-data-pipeline",
-    "16-benchmarks", "17-recommend",
+    "16-benchmarks", "17-recommend", "18-own-data",
 )  # fmt: skip
 # For a notebook, by the time of its processes on as many cores; the first of those on filtering makes maps for all.
 DEMO_SECONDS, CORES = 120, 2

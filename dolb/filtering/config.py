@@ -83,3 +83,34 @@ class FilterConfig(Keyed):
         """What runs call the examples that the mask keeps: the kind of set, the network, and part of the key."""
         on_the_map = "recursive" if self.within else "network" if self.weights == "trained" else "pretrained"
         return f"{on_the_map if self.filter in ON_THE_MAP else self.filter}-{self.arch}-{self.key[:8]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedConfig(Keyed):
+    """A training set with known faults, and what every method removes of it.
+
+    Of ``drawn_examples`` training images, 0 for all, ``flipped_share`` get the label of another class and
+    ``garbage_share`` become noise, blank or scrambled. ``removed_share`` is what methods that take a share remove, by
+    what networks ``arch`` say or by their features. ``seed`` draws images and faults.
+    """
+
+    experiment: str = "adhoc"
+    data: str = "digits"
+    drawn_examples: int = 0
+    flipped_share: float = 0.0
+    garbage_share: float = 0.0
+    removed_share: float = 0.05
+    arch: str = "smallnet-8"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be planted."""
+        super().__post_init__()
+        models.require(self.arch)
+        self.refuse_below(0, "drawn_examples", "flipped_share", "garbage_share")
+        self.refuse_not_positive("removed_share")
+        if not 0 < self.flipped_share + self.garbage_share < 1:
+            raise ValueError(
+                f"flipped_share {self.flipped_share} and garbage_share {self.garbage_share} are not a part of the "
+                "images; accepted: above 0 and below 1 together"
+            )

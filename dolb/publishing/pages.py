@@ -175,6 +175,7 @@ def schema() -> str:
         "scaling": "data-parallel training",
         "storage": "stored images",
         "filter": "maps and masks",
+        "planted": "planted faults",
         "landscape": "loss landscapes",
         "start": "first updates",
         "gradient": "noise of the gradient",

@@ -30,6 +30,7 @@ from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.limits import limits, mitigations
 from dolb.recipes.masks import features, kept_by, masks, masks_of, networks, noise
+from dolb.recipes.planted import own_data
 from dolb.recipes.remedies import large_batch_remedies
 from dolb.recipes.storage import data_pipeline
 from dolb.recipes.strong_weak import strong_weak, strong_weak_steps
@@ -43,8 +44,8 @@ __all__ = [
 
 DEMO_DATA = ("digits", "nodules-8")  # which no study's own grid has
 
-# A recipe returns RunConfigs, FilterConfigs, ScalingConfigs, LayerConfigs or StorageConfigs; all have experiment,
-# data and key.
+# A recipe returns RunConfigs, FilterConfigs, PlantedConfigs, ScalingConfigs, LayerConfigs or StorageConfigs; all have
+# experiment, data and key.
 RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
     "even-batches": even_batches,
@@ -70,6 +71,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "strong-weak-steps": strong_weak_steps,
     "limits": limits,
     "mitigations": mitigations,
+    "own-data": own_data,
 }
 
 

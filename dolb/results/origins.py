@@ -65,7 +65,7 @@ def provenance_of(ds: xr.Dataset) -> dict[str, str]:
         "dolb": "dolb_version",
         "commit": "commit",
     }
-    if {"epoch", "update", "example"} & set(ds.dims) or "library" in ds or "storage" in ds:
+    if {"epoch", "update", "example", "method"} & set(ds.dims) or "library" in ds or "storage" in ds:
         names |= {"networks": "arch", "data": "data", "data fingerprint": "data_fingerprint", "seeds": "seed"}
     if {"epoch", "update"} & set(ds.dims):
         names |= {"engine": "engine", "precision": "precision"}

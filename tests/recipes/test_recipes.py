@@ -14,9 +14,9 @@ SLUGS = sorted(recipes.RECIPES)
 GRIDS = [
     "batch-size", "even-batches", "critical-batch", "tuning", "extractor-tuning", "filtered-small-batch",
     "filtered-large-batch", "better-rate", "loss-landscape", "fidelity", "warmup", "warmup-start", "lr-scaling",
-    "large-batch-remedies", "step-timeline", "data-pipeline", "strong-weak",
+    "large-batch-remedies", "step-timeline", "data-pipeline", "strong-weak", "own-data",
 ]  # fmt: skip
-TRAINING = [slug for slug in SLUGS if slug not in ("features", "noise")]  # the others are maps and masks
+TRAINING = [slug for slug in SLUGS if slug not in ("features", "noise", "own-data")]  # the others are maps and masks
 
 
 @pytest.mark.parametrize("scale", ["demo", "paper"])
@@ -154,3 +154,13 @@ def test_every_form_of_storage_is_measured_alike_and_a_seed_is_whole_before_the_
     assert len({tuple(cell) for cell in cells.values()}) == 1
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
     assert {run.loader_workers for run in runs if run.task == "reading"} == {1, 2, 8}
+
+
+def test_every_seed_of_planted_faults_has_both_kinds_alone_and_every_share():
+    runs = recipes.configs("own-data", "paper")
+    cells = {(run.seed, run.flipped_share > 0, run.garbage_share > 0, run.removed_share) for run in runs}
+    assert len(cells) == len(runs) == 10 * 2 * 3
+    assert all(flipped != garbage for _, flipped, garbage, _ in cells)
+    assert {run.drawn_examples for run in recipes.configs("own-data", "paper", part="whole")} == {0}
+    with pytest.raises(ValueError, match="set 'blurred' is not known; accepted: flipped, garbage"):
+        recipes.configs("own-data", "demo", sets=["blurred"])
