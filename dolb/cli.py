@@ -742,5 +742,61 @@ def train_command(
         typer.echo(f"{one} less {other}: {points:+.2f} points ({low:+.2f} to {high:+.2f}, 95%, {n} seeds): {helped}")
 
 
+@app.command("recommend")
+def recommend_command(
+    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
+    seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each batch size.")] = 5,
+    batch_sizes: Annotated[
+        str | None, typer.Option(metavar="<int,...>", help="To check.  (default: around the critical one)")
+    ] = None,
+    margin: Annotated[float, typer.Option(min=0, help="Points of accuracy that a larger batch may cost.")] = 0.5,
+    store: Store = Path("store"),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataDir = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Stop by then; call again to go on.")] = None,
+) -> None:
+    """Say which batch size and learning rate suit your images: the largest batch that costs no accuracy.
+
+    A short search finds the rate, the noise of the gradient says how large a batch may be, and runs around that check
+    it. All is judged by a fifth of the training images, which are held out; the test images are not looked at.
+
+    Finished runs are kept in the store. The exit code is 3 if the minutes were too few.
+    """
+    from dolb import data as datasets
+    from dolb import own_batch
+
+    data = datasets.load(name, data_dir)
+    how: dict[str, Any] = {"arch": arch, "epochs": epochs, "seeds": seeds, "minutes": minutes, "margin": margin}
+    sizes = _read("batch_sizes", batch_sizes, list[int])
+    try:
+        found = own_batch.recommend(data, batch_sizes=sizes, store=store, device=device, data_dir=data_dir, **how)
+    except TimeoutError as early:
+        typer.echo(f"the {minutes:g} minutes are over, and runs are left; call again to go on")
+        raise typer.Exit(3) from early
+    run, noise, best, taken, above = found.run, found.noise, found.best, found.taken, found.above
+    typer.echo(f"{run.arch}, {run.epochs} epochs; best rate at batch {run.batch_size}: {run.lr:g}")
+    typer.echo(
+        f"critical batch, by the noise of the gradient after epoch {noise['epoch']}: {noise['value']:,.0f} "
+        f"({noise['low']:,.0f} to {noise['high']:,.0f}, 95%, {noise['n']} seeds)"
+    )
+    typer.echo(own_batch.shown(found.checked).to_string(index=False))
+    faster = best["epoch_seconds"] / taken["epoch_seconds"]
+    typer.echo(
+        f"take batch {taken['batch_size']} at rate {taken['lr']:g}: {taken['below']:.2f} points below the best, batch "
+        f"{best['batch_size']}, and {faster:.1f} times as fast"
+    )
+    if above is None:
+        typer.echo("no larger batch was tried; --batch-sizes names them")
+    else:
+        typer.echo(
+            f"batch {above['batch_size']} would cost {above['below']:.2f} points ({above['below_low']:.2f} to "
+            f"{above['below_high']:.2f}, 95%); more than {margin:g} is too much, by --margin"
+        )
+    words = f"dolb train {name} --batch-size {taken['batch_size']} --lr {taken['lr']:g} --epochs {run.epochs}"
+    typer.echo(f"what it reaches on the test images: {words} --arch {run.arch}")
+
+
 if __name__ == "__main__":
     app()

@@ -36,6 +36,8 @@ ARROWS = {
     "dolb.maps": {"dolb.training", "dolb.filtering"} | LEAVES,
     # Data of one's own: the stages of `maps`, asked for by a person rather than a recipe; training is the study's.
     "dolb.own": {"dolb.maps", "dolb.recipes", "dolb.training", "dolb.filtering", "dolb.findings"} | LEAVES,
+    # Which batch and rate suit such data: the recipe of `own`, searched and checked.
+    "dolb.own_batch": {"dolb.own", "dolb.training", "dolb.findings"} | LEAVES,
     # What follows from results, and what is drawn of it: they read Datasets and tables, and know no room.
     "dolb.findings": {"dolb.results"},
     "dolb.figures": {"dolb.results"},
@@ -58,6 +60,7 @@ ARROWS = {
             "dolb.maps",
             "dolb.map_pages",
             "dolb.own",
+            "dolb.own_batch",
             "dolb.recipes",
             "dolb.publishing",
             "dolb.sweeps",
