@@ -331,7 +331,8 @@ def accuracies(ds: xr.Dataset) -> pd.DataFrame:
     rows = []
     for name, frame in filtered.runs(ds).groupby("set", sort=False):
         found = student(frame["accuracy"]).points()
-        rows.append((name, int(frame["training_examples"].iloc[0]), found.value, found.low, found.high, found.n))
+        low, high = max(0.0, found.low), min(100.0, found.high)
+        rows.append((name, int(frame["training_examples"].iloc[0]), found.value, low, high, found.n))
     return pd.DataFrame(rows, columns=["set", "images", "accuracy", "low", "high", "seeds"])
 
 

@@ -48,6 +48,8 @@ ARROWS = {
     "dolb.viewer": set(),
     # What commands do with a map: its page, the decisions made there as a mask, the images for the book.
     "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.findings", "dolb.viewer"},
+    # What `dolb train` found, as a page.
+    "dolb.train_page": {"dolb.own", "dolb.findings", "dolb.figures", "dolb.publishing"},
     # Sends the command line itself elsewhere, and reads the store to say how far it is.
     "dolb.cluster": {"dolb.results"},
     # What a sweep of an experiment makes: the recipe's configs, by the room that each kind of them belongs to.
@@ -64,6 +66,7 @@ ARROWS = {
             "dolb.recipes",
             "dolb.publishing",
             "dolb.sweeps",
+            "dolb.train_page",
         ),
         "dolb.viewer",
         *LEAVES,
