@@ -79,9 +79,7 @@ def recommend(
         raise ValueError(f"{data.name} has {n} training images, too few to hold some out; accepted: {_FEWEST} or more")
     kept = n - round(_HELD_OUT * n)
     if odd := [size for size in batch_sizes or () if not 1 < size <= kept]:
-        raise ValueError(
-            f"batch size {odd[0]} cannot be checked; accepted: 2 to {kept}, the images that are not held out"
-        )
+        raise ValueError(f"batch size {odd[0]} cannot be checked; accepted: 2 to {kept}, what is not held out")
     end = None if minutes is None else time.monotonic() + 60 * minutes
 
     def made(configs: Sequence[RunConfig], make: Callable[..., xr.Dataset] = sweep) -> xr.Dataset:
