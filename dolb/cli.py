@@ -770,7 +770,7 @@ def recommend_command(
     data_dir: DataDir = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Stop by then; call again to go on.")] = None,
 ) -> None:
-    """Say which batch size and learning rate suit your images: the largest batch that costs no accuracy.
+    """Say which batch size and learning rate suit your images: the largest batch that costs little accuracy.
 
     A short search finds the rate, the noise of the gradient says how large a batch may be, and runs around that check
     it. All is judged by a fifth of the training images, which are held out; the test images are not looked at.
@@ -782,9 +782,9 @@ def recommend_command(
 
     data = datasets.load(name, data_dir)
     how: dict[str, Any] = {"arch": arch, "epochs": epochs, "seeds": seeds, "minutes": minutes, "margin": margin}
-    sizes = _read("batch_sizes", batch_sizes, list[int])
+    how |= {"batch_sizes": _read("batch_sizes", batch_sizes, list[int]), "say": typer.echo}
     try:
-        found = own_batch.recommend(data, batch_sizes=sizes, store=store, device=device, data_dir=data_dir, **how)
+        found = own_batch.recommend(data, store=store, device=device, data_dir=data_dir, **how)
     except TimeoutError as early:
         typer.echo(f"the {minutes:g} minutes are over, and runs are left; call again to go on")
         raise typer.Exit(3) from early
@@ -796,9 +796,10 @@ def recommend_command(
     )
     typer.echo(own_batch.shown(found.checked).to_string(index=False))
     faster = best["epoch_seconds"] / taken["epoch_seconds"]
+    beside = f"{taken['below']:.2f} points below the best, batch {best['batch_size']}, and {faster:.1f} times as fast"
     typer.echo(
-        f"take batch {taken['batch_size']} at rate {taken['lr']:g}: {taken['below']:.2f} points below the best, batch "
-        f"{best['batch_size']}, and {faster:.1f} times as fast"
+        f"take batch {taken['batch_size']} at rate {taken['lr']:g}: "
+        + ("the most accurate" if taken == best else beside)
     )
     if above is None:
         typer.echo("no larger batch was tried; --batch-sizes names them")

@@ -310,6 +310,7 @@ def compare(
 
     The training is that of the ``extractor``, with ``changes`` of its config. Each seed has a random set of its own.
     """
+    refuse((), None, None, arch, None)
     run = replace(extractor(data, resolve_device(device), arch, epochs), **changes)  # type: ignore[arg-type]
     sets, subsets = [["full"] for _ in range(seeds)], dict[str, np.ndarray]()
     if keep is not None:

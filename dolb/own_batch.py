@@ -1,8 +1,8 @@
 """Which batch size and rate suit a data set of one's own: a search, the noise of the gradient, a check around it.
 
-A fifth of the training set is held out and judges everything; the test set is not looked at. Rates are chosen with one
-seed, by the loss, which is smoother than the accuracy of a few hundred images. What they lead to is told by other
-seeds: choosing by a seed flatters that seed.
+A fifth of the training set is held out and judges everything; the test set is not looked at. Rates are chosen by the
+loss, which is smoother than the accuracy of a few hundred images. What they lead to is told by other seeds than those
+of the search: choosing by a seed flatters that seed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dolb.training.sweep import sweep
 MARGIN = 0.5  # points of accuracy that a larger batch may cost
 _HELD_OUT = 0.2
 _FEWEST = 20  # training images
-_SEARCH_SEED = 0
+_SEARCH_SEEDS = (0, 1)
 _LADDER = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's rate
 _LONGER = 3  # times a ladder of rates is made longer if its end is the best
 # The noise scale grows as a network trains. On the page on the critical batch it is below that early, and above late.
@@ -69,12 +69,14 @@ def recommend(
     data_dir: str | Path | None = None,
     minutes: float | None = None,
     progress: bool = True,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Recommended:
     """Return the largest batch size that loses at most a margin of accuracy, and its rate, training what is lacking.
 
     The recipe is that of ``own.extractor``. After ``minutes`` a ``TimeoutError`` says what is left; a later call goes
     on from there.
     """
+    own.refuse((), None, None, arch, None)
     if (n := len(data.train_labels)) < _FEWEST:
         raise ValueError(f"{data.name} has {n} training images, too few to hold some out; accepted: {_FEWEST} or more")
     kept = n - round(_HELD_OUT * n)
@@ -91,15 +93,18 @@ def recommend(
         return ds
 
     recipe = own.extractor(data, resolve_device(device), arch, epochs)
-    recipe = replace(recipe, subset=f"{HELD_OUT}{_HELD_OUT}", seed=_SEARCH_SEED)
+    recipe = replace(recipe, subset=f"{HELD_OUT}{_HELD_OUT}")
+    say(f"1 of 3: the rate of {recipe.arch} at batch {recipe.batch_size}")
     (run,) = _at_best_rates([[replace(recipe, lr=_rounded(recipe.lr * factor)) for factor in _LADDER]], made)
-    repeated = range(_SEARCH_SEED + 1, _SEARCH_SEED + 1 + seeds)
+    say("2 of 3: the noise of the gradient")
+    repeated = range(len(_SEARCH_SEEDS), len(_SEARCH_SEEDS) + seeds)
     noisy = made([_measured(replace(run, seed=seed)) for seed in repeated], measure_all)
     scales = critical_batch.noise_scales(noisy).to_dict("records")
     if not scales:
         raise ValueError(f"{run.arch} diverges at every rate down to {run.lr:g}; accepted: another network")
     noise = scales[0]
     sizes = sorted(set(batch_sizes or around(noise["value"], run.batch_size, kept // _FEWEST_UPDATES)))
+    say(f"3 of 3: batches of {', '.join(map(str, sizes))}")
     parts = [noisy] if run.batch_size in sizes else []
     if ladders := [_by_rules(run, size) for size in sizes if size != run.batch_size]:
         rated = _at_best_rates(ladders, made)
@@ -114,10 +119,12 @@ def recommend(
 def _at_best_rates(ladders: list[list[RunConfig]], made: Callable[..., xr.Dataset]) -> list[RunConfig]:
     """Return of each ladder, runs by rising rate, the one of the lowest loss; a ladder whose end is best goes on."""
     for _ in range(_LONGER + 1):
-        ds = made([run for ladder in ladders for run in ladder])
+        runs = {run: [replace(run, seed=seed) for seed in _SEARCH_SEEDS] for ladder in ladders for run in ladder}
+        ds = made([one for repeats in runs.values() for one in repeats])
         losses = np.nan_to_num(ds["test_loss"].to_numpy()[:, -1], nan=np.inf)
-        lost = dict(zip(ds["key"].to_numpy().tolist(), losses, strict=True))
-        best = [min(ladder, key=lambda run: lost[run.key]) for ladder in ladders]
+        by_key = dict(zip(ds["key"].to_numpy().tolist(), losses, strict=True))
+        lost = {run: np.mean([by_key[one.key] for one in repeats]) for run, repeats in runs.items()}
+        best = [min(ladder, key=lost.__getitem__) for ladder in ladders]
         longer = [_longer(ladder, one) for ladder, one in zip(ladders, best, strict=True)]
         if longer == ladders:
             break
@@ -191,14 +198,15 @@ def _beside_best(frame: pd.DataFrame) -> pd.DataFrame:
 def shown(checked: pd.DataFrame) -> pd.DataFrame:
     """Return what was checked as a table for readers."""
     bounds = checked[["accuracy", "low", "high"]].to_numpy()
-    lost = checked[["below", "below_low", "below_high"]].to_numpy()
+    lost = [intervals.written(".2f", *row) for row in checked[["below", "below_low", "below_high"]].to_numpy()]
+    lost[int(checked["accuracy"].argmax())] = "best"
     return pd.DataFrame(
         {
             "batch": checked["batch_size"],
             "rate": checked["lr"].map("{:g}".format),
             "updates": checked["updates"],
             "held-out accuracy, %": [intervals.written(".2f", *row) for row in bounds],
-            "below the best, points": [intervals.written(".2f", *row) for row in lost],
+            "below the best, points": lost,
             "seconds an epoch": checked["epoch_seconds"].map("{:.3g}".format),
         }
     )
