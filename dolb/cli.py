@@ -474,7 +474,7 @@ def publish_command(
     if foreign := runs.foreign():
         typer.echo(f"left alone, as no key names them: {', '.join(path.name for path in foreign)}")
     if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
-        raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
+        raise ValueError(f"{store} holds no finished run of {slug} on the study's data; make some with `dolb sweep {slug}`")
     if demo := {str(ds["data"].item()) for ds in fresh}.intersection(recipes.DEMO_DATA):
         raise ValueError(
             f"{store} holds demo runs (on {demo.pop()}) of {slug}; only the study's own runs are published"
@@ -764,7 +764,7 @@ def recommend_command(
     batch_sizes: Annotated[
         str | None, typer.Option(metavar="<int,...>", help="To check.  (default: around the critical one)")
     ] = None,
-    margin: Annotated[float, typer.Option(min=0, help="Points of accuracy that a larger batch may cost.")] = 0.5,
+    margin: Annotated[float, typer.Option(min=0, help="Points of accuracy that a larger batch may cost.")] = 1.0,
     store: Store = Path("store"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     data_dir: DataDir = None,

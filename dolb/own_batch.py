@@ -28,7 +28,7 @@ from dolb.training.noise_scale import measure_all
 from dolb.training.schedule import SCALINGS, scale_rate
 from dolb.training.sweep import sweep
 
-MARGIN = 0.5  # points of accuracy that a larger batch may cost
+MARGIN = 1.0  # points of accuracy that a larger batch may cost
 _HELD_OUT = 0.2
 _FEWEST = 20  # training images
 _SEARCH_SEEDS = (0, 1)
