@@ -474,7 +474,7 @@ def publish_command(
     if foreign := runs.foreign():
         typer.echo(f"left alone, as no key names them: {', '.join(path.name for path in foreign)}")
     if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
-        raise ValueError(f"{store} holds no finished run of {slug} on the study's data; make some with `dolb sweep {slug}`")
+        raise ValueError(f"{store} holds no finished run of {slug} on the study's data; `dolb sweep {slug}` makes some")
     if demo := {str(ds["data"].item()) for ds in fresh}.intersection(recipes.DEMO_DATA):
         raise ValueError(
             f"{store} holds demo runs (on {demo.pop()}) of {slug}; only the study's own runs are published"

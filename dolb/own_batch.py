@@ -83,6 +83,7 @@ def recommend(
     if odd := [size for size in batch_sizes or () if not 1 < size <= kept]:
         raise ValueError(f"batch size {odd[0]} cannot be checked; accepted: 2 to {kept}, what is not held out")
     end = None if minutes is None else time.monotonic() + 60 * minutes
+    seconds: dict[Any, float] = {}  # of an epoch, by batch size, of the run that was disturbed least
 
     def made(configs: Sequence[RunConfig], make: Callable[..., xr.Dataset] = sweep) -> xr.Dataset:
         left = None if end is None else max(0.0, end - time.monotonic())
@@ -90,6 +91,8 @@ def recommend(
         ds = make(configs, time_limit=left, **how)
         if ds.attrs["unfinished"]:
             raise TimeoutError(f"{ds.attrs['unfinished']} runs are left; a later call goes on")
+        for size, runs in _accuracies(ds).groupby("batch_size"):
+            seconds[size] = min(runs["epoch_seconds"].min(), seconds.get(size, math.inf))
         return ds
 
     recipe = own.extractor(data, resolve_device(device), arch, epochs)
@@ -110,6 +113,7 @@ def recommend(
         rated = _at_best_rates(ladders, made)
         parts.append(made([replace(one, seed=seed) for one in rated for seed in repeated]))
     checked = _beside_best(pd.concat([_accuracies(part) for part in parts], ignore_index=True))
+    checked["epoch_seconds"] = checked["batch_size"].map(seconds)
     rows = checked.to_dict("records")
     place = max(k for k, row in enumerate(rows) if row["below"] <= margin)
     above = rows[place + 1] if place + 1 < len(rows) else None
@@ -169,7 +173,7 @@ def _accuracies(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def _beside_best(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per batch size: rate, updates, accuracy and how far it is below the best, with intervals, seconds.
+    """Return a row per batch size: rate, updates, accuracy and how far it is below the best, with intervals.
 
     What lies between two batch sizes is of runs in pairs, by their seeds.
     """
@@ -189,7 +193,6 @@ def _beside_best(frame: pd.DataFrame) -> pd.DataFrame:
                 "below": lost.value,
                 "below_low": lost.low,
                 "below_high": lost.high,
-                "epoch_seconds": runs["epoch_seconds"].min(),
             }
         )
     return pd.DataFrame(rows)
