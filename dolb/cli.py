@@ -6,6 +6,7 @@ import ast
 import hashlib
 import inspect
 import os
+import shlex
 import tempfile
 import webbrowser
 from collections.abc import Callable, Collection
@@ -71,6 +72,7 @@ Store = Annotated[Path, typer.Option(envvar="DOLB_STORE", help="Folder of finish
 # Options of several commands or of many experiments: the type and what help says. Those of a grid go to the recipe by
 # their names, lists are written with commas, and the recipe refuses what it does not have.
 _GRID: dict[str, tuple[Any, str]] = {
+    "data": (str, "Another data set than the study's, such as imagefolder:PATH; its runs are never published."),
     "part": (str, "One part of the grid, such as curve, shares or links."),
     "archs": (list[str], "Networks."),
     "batch_sizes": (list[int], "Batch sizes."),
@@ -445,7 +447,7 @@ def publish_command(
 ) -> None:
     """Merge an experiment's finished runs into results/SLUG.nc, validated; of noise also the images for the map.
 
-    Runs on masks of your own, which no recipe can make again, stay in the store.
+    Runs on masks or data of your own, which no recipe can make again, stay in the store.
     """
     from dolb import map_pages, recipes, results, sweeps
     from dolb.findings.runs import reached
@@ -472,7 +474,7 @@ def publish_command(
     if foreign := runs.foreign():
         typer.echo(f"left alone, as no key names them: {', '.join(path.name for path in foreign)}")
     if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
-        raise ValueError(f"{store} holds no finished run of {slug}; make some with `dolb sweep {slug}`")
+        raise ValueError(f"{store} holds no finished run of {slug} on the study's data; `dolb sweep {slug}` makes some")
     if demo := {str(ds["data"].item()) for ds in fresh}.intersection(recipes.DEMO_DATA):
         raise ValueError(
             f"{store} holds demo runs (on {demo.pop()}) of {slug}; only the study's own runs are published"
@@ -709,6 +711,7 @@ def filter_command(
 
 @app.command("train")
 def train_command(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
     keep: Annotated[Path | None, typer.Option(help="A mask of `dolb filter`, or decisions of its page.")] = None,
     arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
@@ -716,6 +719,9 @@ def train_command(
     lr: Annotated[float | None, typer.Option(help="Learning rate.  (default: the study's)")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
     seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each.")] = 5,
+    out: Annotated[Path, typer.Option(help="The page of results; a CSV of the runs lies beside it.")] = Path(
+        "train-page/index.html"
+    ),
     store: Store = Path("store"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     data_dir: DataDir = None,
@@ -725,9 +731,12 @@ def train_command(
     Finished runs are kept in the store: call again after an interruption, or with more seeds, and it goes on.
     """
     from dolb import data as datasets
-    from dolb import own
+    from dolb import own, train_page
     from dolb.filtering import masks
 
+    if out.suffix != ".html" or out.is_dir():
+        raise ValueError(f"the page cannot be {out}; accepted: a file that ends in .html")
+    own.require_writable(out.parent)
     data = datasets.load(name, data_dir)
     mask = masks.load_keep(keep, data) if keep else None
     given = {"batch_size": batch_size, "lr": lr, "epochs": epochs}
@@ -737,9 +746,70 @@ def train_command(
         typer.echo(f"{left} runs are left; call again to go on")
         return
     typer.echo(own.accuracies(ds).to_string(index=False, float_format="{:.2f}".format))
+    lines = []
     for one, other, points, low, high, n in own.gains(ds).to_numpy().tolist():
         helped = "it helped" if low > 0 else "it hurt" if high < 0 else "that may be chance"
-        typer.echo(f"{one} less {other}: {points:+.2f} points ({low:+.2f} to {high:+.2f}, 95%, {n} seeds): {helped}")
+        lines.append(f"{one} less {other}: {points:+.2f} points ({low:+.2f} to {high:+.2f}, 95%, {n} seeds): {helped}")
+    command = shlex.join(["dolb", *_arguments(ctx, leave_out={"store", "data_dir", "device", "out"})])
+    page, table = train_page.write(ds, out, command, lines)
+    typer.echo("\n".join([*lines, f"wrote {page} and {table}"]))
+
+
+@app.command("recommend")
+def recommend_command(
+    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
+    seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each batch size.")] = 5,
+    batch_sizes: Annotated[
+        str | None, typer.Option(metavar="<int,...>", help="To check.  (default: around the critical one)")
+    ] = None,
+    margin: Annotated[float, typer.Option(min=0, help="Points of accuracy that a larger batch may cost.")] = 1.0,
+    store: Store = Path("store"),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataDir = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Stop by then; call again to go on.")] = None,
+) -> None:
+    """Say which batch size and learning rate suit your images: the largest batch that costs little accuracy.
+
+    A short search finds the rate, the noise of the gradient says how large a batch may be, and runs around that check
+    it. All is judged by a fifth of the training images, which are held out; the test images are not looked at.
+
+    Finished runs are kept in the store. The exit code is 3 if the minutes were too few.
+    """
+    from dolb import data as datasets
+    from dolb import own_batch
+
+    data = datasets.load(name, data_dir)
+    how: dict[str, Any] = {"arch": arch, "epochs": epochs, "seeds": seeds, "minutes": minutes, "margin": margin}
+    how |= {"batch_sizes": _read("batch_sizes", batch_sizes, list[int]), "say": typer.echo}
+    try:
+        found = own_batch.recommend(data, store=store, device=device, data_dir=data_dir, **how)
+    except TimeoutError as early:
+        typer.echo(f"the {minutes:g} minutes are over, and runs are left; call again to go on")
+        raise typer.Exit(3) from early
+    run, noise, best, taken, above = found.run, found.noise, found.best, found.taken, found.above
+    typer.echo(f"{run.arch}, {run.epochs} epochs; best rate at batch {run.batch_size}: {run.lr:g}")
+    typer.echo(
+        f"critical batch, by the noise of the gradient after epoch {noise['epoch']}: {noise['value']:,.0f} "
+        f"({noise['low']:,.0f} to {noise['high']:,.0f}, 95%, {noise['n']} seeds)"
+    )
+    typer.echo(own_batch.shown(found.checked).to_string(index=False))
+    faster = best["epoch_seconds"] / taken["epoch_seconds"]
+    beside = f"{taken['below']:.2f} points below the best, batch {best['batch_size']}, and {faster:.1f} times as fast"
+    typer.echo(
+        f"take batch {taken['batch_size']} at rate {taken['lr']:g}: "
+        + ("the most accurate" if taken == best else beside)
+    )
+    if above is None:
+        typer.echo("no larger batch was tried; --batch-sizes names them")
+    else:
+        typer.echo(
+            f"batch {above['batch_size']} would cost {above['below']:.2f} points ({above['below_low']:.2f} to "
+            f"{above['below_high']:.2f}, 95%); more than {margin:g} is too much, by --margin"
+        )
+    words = f"dolb train {name} --batch-size {taken['batch_size']} --lr {taken['lr']:g} --epochs {run.epochs}"
+    typer.echo(f"what it reaches on the test images: {words} --arch {run.arch}")
 
 
 if __name__ == "__main__":

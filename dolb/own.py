@@ -310,6 +310,7 @@ def compare(
 
     The training is that of the ``extractor``, with ``changes`` of its config. Each seed has a random set of its own.
     """
+    refuse((), None, None, arch, None)
     run = replace(extractor(data, resolve_device(device), arch, epochs), **changes)  # type: ignore[arg-type]
     sets, subsets = [["full"] for _ in range(seeds)], dict[str, np.ndarray]()
     if keep is not None:
@@ -331,7 +332,8 @@ def accuracies(ds: xr.Dataset) -> pd.DataFrame:
     rows = []
     for name, frame in filtered.runs(ds).groupby("set", sort=False):
         found = student(frame["accuracy"]).points()
-        rows.append((name, int(frame["training_examples"].iloc[0]), found.value, found.low, found.high, found.n))
+        low, high = max(0.0, found.low), min(100.0, found.high)
+        rows.append((name, int(frame["training_examples"].iloc[0]), found.value, low, high, found.n))
     return pd.DataFrame(rows, columns=["set", "images", "accuracy", "low", "high", "seeds"])
 
 

@@ -27,6 +27,8 @@ def plan(
     ``keep`` are masks of a person's own, each as NAME=FILE.
     """
     changes = dict(changes)
+    if scale == "demo" and changes.get("data") in recipes.data_sets(slug):
+        raise ValueError(f"data {changes['data']!r} are the study's own; accepted at demo scale: any other")
     if recipes.takes(slug, "device") and device != "auto":
         changes["device"] = device
     if recipes.takes(slug, "device_kind"):
@@ -37,7 +39,7 @@ def plan(
         from dolb.findings.runs import reached
 
         # The store has the last word.
-        known = [results.published_or_none(slug), *finished(results.RunStore(store), slug)]
+        known = [results.published_or_none(slug), *finished(results.RunStore(store), slug, changes.get("data"))]
         changes["tried"] = {key: value for ds in known if ds is not None for key, value in reached(ds).items()}
     configs = recipes.configs(slug, scale, **changes)
     if keep:
@@ -77,10 +79,13 @@ def make(
     return _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
 
 
-def finished(runs: results.RunStore, slug: str) -> list[xr.Dataset]:
-    """Return the finished runs of an experiment that are the study's own."""
+def finished(runs: results.RunStore, slug: str, data: str | None = None) -> list[xr.Dataset]:
+    """Return the finished runs of an experiment that are the study's own, or those on another data set."""
     found = [ds for key in runs.keys() if (ds := runs.get(key)) is not None]  # noqa: SIM118
     own = [ds for ds in found if str(ds["experiment"].item()) == slug]
+    if recipes.takes(slug, "data"):
+        known = {data} if data else {*recipes.data_sets(slug), *recipes.DEMO_DATA}
+        own = [ds for ds in own if str(ds["data"].item()) in known]
     return [ds for ds in own if "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))]
 
 

@@ -40,6 +40,8 @@ ARROWS = {
     "dolb.own": {"dolb.maps", "dolb.recipes", "dolb.training", "dolb.filtering", "dolb.findings"} | LEAVES,
     # Faults planted in a data set, and `own` let loose on them.
     "dolb.planted": {"dolb.own", "dolb.images", "dolb.training", "dolb.filtering"} | LEAVES,
+    # Which batch and rate suit such data: the recipe of `own`, searched and checked.
+    "dolb.own_batch": {"dolb.own", "dolb.training", "dolb.findings"} | LEAVES,
     # What follows from results, and what is drawn of it: they read Datasets and tables, and know no room.
     "dolb.findings": {"dolb.results"},
     "dolb.figures": {"dolb.results"},
@@ -50,6 +52,8 @@ ARROWS = {
     "dolb.viewer": set(),
     # What commands do with a map: its page, the decisions made there as a mask, the images for the book.
     "dolb.map_pages": {"dolb.data", "dolb.filtering", "dolb.results", "dolb.findings", "dolb.viewer"},
+    # What `dolb train` found, as a page.
+    "dolb.train_page": {"dolb.own", "dolb.findings", "dolb.figures", "dolb.publishing"},
     # Sends the command line itself elsewhere, and reads the store to say how far it is.
     "dolb.cluster": {"dolb.results"},
     # What a sweep of an experiment makes: the recipe's configs, by the room that each kind of them belongs to.
@@ -62,9 +66,11 @@ ARROWS = {
             "dolb.maps",
             "dolb.map_pages",
             "dolb.own",
+            "dolb.own_batch",
             "dolb.recipes",
             "dolb.publishing",
             "dolb.sweeps",
+            "dolb.train_page",
         ),
         "dolb.viewer",
         *LEAVES,

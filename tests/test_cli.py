@@ -103,6 +103,37 @@ def test_a_sweep_goes_on_from_its_store(tmp_path):
     assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}
 
 
+def test_a_sweep_on_another_data_set_has_runs_of_its_own(tmp_path):
+    rng = np.random.default_rng(0)
+    for place in [f"{split}/{name}" for split in ("train", "test") for name in "ab"]:
+        (tmp_path / "images" / place).mkdir(parents=True)
+        for k in range(20):
+            Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(tmp_path / f"images/{place}/{k}.png")
+    name = f"imagefolder:{tmp_path / 'images'}"
+    narrow = ["--batch-sizes", "16", *TINY[2:], "--store", tmp_path / "store"]
+    dolb("sweep", "batch-size", *narrow)
+    assert "1 runs, 0 in" in dolb("sweep", "batch-size", "--data", name, *narrow)
+    store = results.RunStore(tmp_path / "store")
+    assert {str(store.get(key)["data"].item()) for key in store.keys()} == {"digits", name}  # noqa: SIM118
+
+
+@pytest.mark.parametrize("slug", [slug for slug in recipes.RECIPES if recipes.takes(slug, "data")])
+def test_on_another_data_set_nothing_else_of_an_experiment_changes(slug):
+    own, other = recipes.configs(slug, "demo"), recipes.configs(slug, "demo", data="mine")
+    assert {run.data for run in other} == {"mine"}
+    assert [run.as_dict() | {"data": "mine"} for run in own] == [run.as_dict() for run in other]
+
+
+def test_winners_on_another_data_set_follow_from_the_search_on_it(tmp_path):
+    slug, narrow = "large-batch-remedies", {"methods": ["lars"], "batch_sizes": [128]}
+    store = results.RunStore(tmp_path)
+    for run in recipes.configs(slug, "demo", part="search", data="mine", **narrow):
+        store.put(made_run((0.5,) * run.epochs, **run.as_dict()))
+    winners = ["sweep", slug, "--part", "winners", "--methods", "lars", "--batch-sizes", "128", "--dry-run"]
+    assert "6 runs, 0 in" in dolb(*winners, "--data", "mine", "--store", tmp_path)
+    assert "of which 4 runs are not there" in dolb(*winners, "--store", tmp_path, code=2)
+
+
 def test_a_dry_run_trains_nothing(tmp_path):
     assert "batch_size 20480" in dolb(
         "sweep", "batch-size", "--scale", "paper", "--dry-run", "--store", tmp_path / "none"
@@ -134,6 +165,10 @@ def test_storage_is_measured_for_a_gpu_with_the_network_and_the_workers_of_one()
         (["batch-size", "--batch-sizes", "many"], "not a list of int"),
         (["batch-size", "--scale", "published"], "accepted: demo, paper"),
         (["batch-size", "--batch-sizes", "5000"], "larger than the 1437 training examples"),
+        (["limits", "--data", "digits"], "limits has no data that could be changed"),
+        (["filtered-large-batch", "--data", "digits"], "those that have: batch-size, even-batches, critical-batch"),
+        (["warmup", "--data", "cifar10"], "data 'cifar10' are the study's own; accepted at demo scale: any other"),
+        (["batch-size", "--data", "imagefolder:none"], "none"),
         (["batch-size", "--device", "tpu"], "accepted: auto, cpu, cuda"),
         (["batch-size", "--seeds", "99999999999999999999"], "seed 99999999999999999999 is too large"),
     ],
@@ -523,6 +558,14 @@ def test_runs_on_a_mask_of_ones_own_are_not_published(checkout):
     store = results.RunStore(checkout / "store")
     for subset in ("full", "mine-0a1b2c3d"):
         store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18", subset=subset))
+    assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
+
+
+def test_runs_on_data_of_ones_own_are_not_published(checkout):
+    store = results.RunStore(checkout / "store")
+    store.put(made_run((0.5,) * 5, data="imagefolder:mine", arch="resnet18"))
+    assert "holds no finished run of batch-size" in dolb("publish", "batch-size", "--store", store.folder, code=2)
+    store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18"))
     assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -193,7 +194,8 @@ def mask(found, tmp_path_factory):
 
 
 def test_full_filtered_and_random_data_are_compared_with_an_interval_and_not_trained_again(name, mask, found, tmp_path):
-    options = ["--keep", mask, "--seeds", 2, "--epochs", 1, "--store", tmp_path, "--device", "cpu"]
+    page = tmp_path / "pages" / "results.html"
+    options = ["--keep", mask, "--seeds", 2, "--epochs", 1, "--store", tmp_path, "--device", "cpu", "--out", page]
     first = call("train", name, *options)
     assert first.exit_code == 0, first.output
     assert "filtered less full: " in first.output
@@ -202,6 +204,11 @@ def test_full_filtered_and_random_data_are_compared_with_an_interval_and_not_tra
     assert len(runs) == 2 * 3
     assert call("train", name, *options).exit_code == 0
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")} == runs
+    text, rows = page.read_text(), pd.read_csv(page.with_suffix(".csv"))
+    assert not re.findall(r'<(?:script|link)[^>]+(?:src|href)="(?!data:)', text)  # it fetches nothing
+    assert found.data.fingerprint in text
+    assert f"dolb train {name} --keep {mask} --epochs 1 --seeds 2" in text
+    assert sorted(rows["set"]) == sorted(["full", "filtered", "random"] * 2)
 
 
 def test_a_random_set_has_as_many_of_each_class_and_is_another_for_each_seed(found, tmp_path):
@@ -228,6 +235,7 @@ def test_a_random_set_has_as_many_of_each_class_and_is_another_for_each_seed(fou
         (["--batch-size", "100000"], "batch_size 100000 is larger than the"),
         (["--lr", "0"], "lr must be positive"),
         (["--arch", "resnet19"], "resnet19"),
+        (["--out", "page.pdf"], "the page cannot be page.pdf; accepted: a file that ends in .html"),
     ],
 )
 def test_what_cannot_be_trained_is_said_in_one_line(name, found, tmp_path, monkeypatch, options, says):

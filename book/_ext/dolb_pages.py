@@ -14,27 +14,19 @@ import vl_convert
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+from dolb.publishing import panels
+
 BUNDLE = "vega-bundle.js"
 
 
 def write_bundle(folder: Path) -> Path:
     """Write Vega, Vega-Lite and Vega-Embed as one script, once per set of versions, and return its folder."""
-    loaded = {
-        "vega_version": altair.VEGA_VERSION,
-        "vegalite_version": altair.VEGALITE_VERSION,
-        "vegaembed_version": altair.VEGAEMBED_VERSION,
-    }
     key = f"altair-{altair.__version__}-vl-convert-{vl_convert.__version__}"
     path = folder / key / BUNDLE
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        vegalite = ".".join(altair.VEGALITE_VERSION.split(".")[:2])
-        # Bare, the bundle's top-level names collide with the theme's scripts. VEGA_DEBUG tells altair's loader which
-        # versions are on the page, so that it fetches none.
-        script = f"(function(){{{vl_convert.javascript_bundle(vl_version=vegalite)}\n}})();\n"
-        script += f"window.VEGA_DEBUG={json.dumps(loaded)};\n"
         partial = path.with_suffix(".partial")
-        partial.write_text(script, encoding="utf-8")
+        partial.write_text(panels.vega_script(), encoding="utf-8")
         partial.replace(path)
     return path.parent
 

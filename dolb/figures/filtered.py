@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, PERCENT, REPORTED, Panel, interval, picked, titled
+from dolb.figures.style import ABOVE, COLOURS, REPORTED, Panel, interval, picked, titled
 
 SETS = ["full", "filtered", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
 _COLOUR = dict(
@@ -142,7 +142,7 @@ def _sizes(table: pd.DataFrame) -> alt.X:
 
 
 def _accuracy() -> alt.Y:
-    return alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
+    return alt.Y("accuracy:Q", title="test accuracy").axis(format="~%").scale(zero=False)
 
 
 def _tooltip(decay: bool = True) -> list[alt.Tooltip]:

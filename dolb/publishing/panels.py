@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import altair as alt
@@ -92,6 +93,31 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
         f'<figure class="dolb-figure"><div class="dolb-chart" role="img" aria-label="{html.escape(alt_text)}">{drawing}'
         f"</div>{below}</figure>"
     )
+
+
+def vega_script() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, for a page whose charts are to fetch nothing."""
+    import vl_convert  # takes a moment, which notebooks should not pay
+
+    loaded = {
+        "vega_version": alt.VEGA_VERSION,
+        "vegalite_version": alt.VEGALITE_VERSION,
+        "vegaembed_version": alt.VEGAEMBED_VERSION,
+    }
+    # Bare, the bundle's top-level names collide with a theme's scripts. VEGA_DEBUG tells altair's loader which versions
+    # are on the page, so that it fetches none.
+    bundle = vl_convert.javascript_bundle(  # type: ignore[call-arg]  # its stub lacks the default
+        vl_version=".".join(alt.VEGALITE_VERSION.split(".")[:2])
+    )
+    return f"(function(){{{bundle}\n}})();\nwindow.VEGA_DEBUG={json.dumps(loaded)};\n"
+
+
+def page(title: str, *parts: str | HTML) -> str:
+    """Return a page that stands alone: a title, and what other functions here return, or markup, below it."""
+    body = "\n".join(part if isinstance(part, str) else str(part.data) for part in parts)
+    template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+    script = vega_script().replace("</script", "<\\/script")
+    return Template(template).substitute(title=html.escape(title), script=script, body=body)
 
 
 def picture(chart: alt.TopLevelMixin) -> bytes:
@@ -200,9 +226,9 @@ def what_was_run(
     """Return a folding panel: what was run, the commands that run and draw it again, and the figures' data as CSV.
 
     ``files`` are tables by name; ``needs`` says what the run needs besides a GPU, such as 16 cores; ``again`` is the
-    command that runs it, where that is no sweep of ``slug``.
+    command that runs it, where that is no sweep of ``slug``. What is of no notebook has neither that nor a scale.
     """
-    info = {"scale": scale, **results.provenance_of(ds)}
+    info = ({"scale": scale} if scale else {}) | results.provenance_of(ds)
     shown = {name: html.escape(value) for name, value in info.items()} | {"commit": _commits(info["commit"])}
     if changed := sum(str(commit).endswith("+changes") for commit in np.ravel(ds.get("commit", []))):
         shown["not in a commit"] = f"{changed} of the runs: their code had changes"
@@ -211,11 +237,12 @@ def what_was_run(
     minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
     cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
     links = _links({f"{name}.csv": frame.to_csv(index=False) for name, frame in files.items()}, notebook)
-    draw = f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}"
+    draw = _command(f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}")
     return HTML(
         '<details class="dolb-provenance"><summary>What was run, and how to run it again</summary>'
         f'<div class="dolb-table"><table>{rows}</table></div>'
-        f"<p>Run it again{f' ({cost})' if cost else ''}:</p>{_command(again)}<p>Draw it again:</p>{_command(draw)}"
+        f"<p>Run it again{f' ({cost})' if cost else ''}:</p>{_command(again)}"
+        + (f"<p>Draw it again:</p>{draw}" if notebook else "")
         + (f"<p>Data of the figures: {links}</p>" if links else "")
         + "</details>"
     )

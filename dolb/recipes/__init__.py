@@ -38,8 +38,8 @@ from dolb.recipes.study import data_of, tuned
 from dolb.training.config import RunConfig
 
 __all__ = [
-    "DEMO_DATA", "RECIPES", "SCALES", "configs", "data_of", "lacking", "masks", "masks_for", "masks_of", "networks",
-    "of_the_study", "require", "require_own", "takes", "trade_off", "tuned",
+    "DEMO_DATA", "RECIPES", "SCALES", "configs", "data_of", "data_sets", "lacking", "masks", "masks_for", "masks_of",
+    "networks", "of_the_study", "require", "require_own", "takes", "trade_off", "tuned",
 ]  # fmt: skip
 
 DEMO_DATA = ("digits", "nodules-8")  # which no study's own grid has
@@ -98,8 +98,16 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     recipe, asked = require(slug), {name: value for name, value in changes.items() if value is not None}
     known = [name for name in inspect.signature(recipe).parameters if name != "scale"]
     if odd := [name for name in asked if name not in known]:
-        raise ValueError(f"{slug} has no {odd[0]} that could be changed; accepted: {', '.join(known)}")
+        others = ", ".join(name for name in RECIPES if takes(name, odd[0])) or "no experiment"
+        raise ValueError(
+            f"{slug} has no {odd[0]} that could be changed; accepted: {', '.join(known)}; those that have: {others}"
+        )
     return recipe("demo" if scale == "demo" else "paper", **asked)
+
+
+def data_sets(slug: str) -> set[str]:
+    """Return the data sets of an experiment's own grid."""
+    return {config.data for config in configs(slug, "paper")}
 
 
 def takes(slug: str, name: str) -> bool:

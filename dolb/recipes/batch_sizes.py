@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dolb.training.config import NoiseScaleConfig, RunConfig
@@ -101,6 +101,7 @@ def batch_size(
     lrs: Sequence[float] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[RunConfig]:
     """Accuracy against batch size, by network and rate: constant rate, no warmup, a fixed number of epochs.
 
@@ -163,8 +164,8 @@ def batch_size(
     chosen = [run for name, runs in parts.items() if part in (name, "all") for run in runs]
     order = list(archs or networks)
     chosen.sort(key=lambda run: order.index(run.arch))  # a stable sort: within a network, part after part
-    if epochs is not None:
-        chosen = [RunConfig(**run.as_dict() | {"epochs": epochs}) for run in chosen]
+    given = {name: value for name, value in (("epochs", epochs), ("data", data)) if value is not None}
+    chosen = [replace(run, **given) for run in chosen]  # type: ignore[arg-type]
     return list({run.key: run for run in chosen}.values())
 
 
@@ -175,6 +176,7 @@ def even_batches(
     batch_sizes: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[RunConfig]:
     """Runs like some of the study's, with eight workers and a batch that divides the data evenly."""
     return [
@@ -184,7 +186,7 @@ def even_batches(
         if _within(arch, archs) and _within(size, batch_sizes)
         for run in batch_size(
             scale, part="curve", archs=[arch], batch_sizes=[size], lrs=[_ONE_RATE[scale]],
-            seeds=seeds or _EVEN_SEEDS.get(arch, (0,)), epochs=epochs,
+            seeds=seeds or _EVEN_SEEDS.get(arch, (0,)), epochs=epochs, data=data,
         )
     ]  # fmt: skip
 
@@ -197,6 +199,7 @@ def critical_batch(
     lrs: Sequence[float] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[NoiseScaleConfig]:
     """Runs of the study during which the noise of the gradient is measured early, halfway and at the end.
 
@@ -209,7 +212,7 @@ def critical_batch(
         for arch in archs or _DEPTHS[scale]
         for run in batch_size(
             scale, part="curve", archs=[arch], batch_sizes=batch_sizes or [share], lrs=lrs or [_ONE_RATE[scale]],
-            seeds=seeds or _NOISE_SEEDS.get(arch, (0,)), epochs=epochs,
+            seeds=seeds or _NOISE_SEEDS.get(arch, (0,)), epochs=epochs, data=data,
         )
     ]  # fmt: skip
     return [
@@ -228,9 +231,10 @@ def trade_off(
     archs: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[RunConfig]:
     """Runs of the study by which the updates to a training loss are counted: its curves, of the demo's a part."""
-    return batch_size(scale, part="curve", archs=archs, seeds=seeds, epochs=epochs, **_COUNTED[scale])
+    return batch_size(scale, part="curve", archs=archs, seeds=seeds, epochs=epochs, data=data, **_COUNTED[scale])
 
 
 def _phases(epochs: int) -> str:

@@ -8,7 +8,7 @@ updates; the part ``equal-batch`` shows what becomes of that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dolb.recipes.batch_sizes import asked
@@ -71,6 +71,7 @@ def warmup(
     lrs: Sequence[float] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[RunConfig]:
     """Accuracy by epochs of warmup, under linear scaling of a base rate.
 
@@ -78,7 +79,7 @@ def warmup(
     the usual warmup, ``equal-batch`` for the study's own batch sizes, or ``all``. Arguments narrow the grid, and may go
     beyond it.
     """
-    study = _STUDIES[scale]
+    study = _on(scale, data)
     first, lrs, lengths = study.archs[0], lrs or study.lrs, warmups or study.warmups
     known = (*study.batch_sizes, *study.equal_batches)
     cells: dict[str, list[dict[str, Any]]] = {
@@ -128,12 +129,14 @@ def warmup_start(
     warmups: Sequence[float] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[StartConfig]:
     """The first epochs of runs of ``warmup``, update by update: without warmup and with the usual one."""
     study = _STUDIES[scale]
     runs = warmup(
         scale, part="warmups", archs=archs or study.archs[:1], batch_sizes=batch_sizes or study.compared[1:],
         warmups=warmups or (0, study.usual_warmup), lrs=study.lrs[:1], seeds=seeds or (0, 1), epochs=epochs,
+        data=data,
     )  # fmt: skip
     recorded = min(study.recorded_epochs, epochs or study.epochs)
     return [StartConfig(**run.as_dict() | {"experiment": "warmup-start", "recorded_epochs": recorded}) for run in runs]
@@ -148,6 +151,7 @@ def lr_scaling(
     lrs: Sequence[float] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[RunConfig]:
     """Accuracy by batch size and peak rate, with the usual warmup.
 
@@ -155,7 +159,7 @@ def lr_scaling(
     the study's, with warmup and decay after the same parts. ``part`` is ``ladder``, ``study`` for the study's base rate
     as it is at its batch sizes, whose linear twin is in ``warmup``, or ``all``.
     """
-    study = _STUDIES[scale]
+    study = _on(scale, data)
 
     def grid(own_sizes: Sequence[int], own_lrs: Sequence[float], own_epochs: int) -> list[dict[str, Any]]:
         return [
@@ -174,6 +178,11 @@ def lr_scaling(
         for cell in chosen(cells, part)
         for seed in seeds or range(study.seeds if cell in cells["study"] else study.ladder_seeds)
     ]
+
+
+def _on(scale: str, data: str | None) -> _Study:
+    """Return the study at a scale, on another data set if one is named."""
+    return _STUDIES[scale] if data is None else replace(_STUDIES[scale], data=data)
 
 
 def chosen(cells: dict[str, list[Any]], part: str) -> list[Any]:

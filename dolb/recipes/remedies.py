@@ -79,6 +79,7 @@ def large_batch_remedies(
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
     tried: Mapping[str, float] | None = None,
+    data: str | None = None,
 ) -> list[RunConfig]:
     """Return the trials of every method, those of the best of them together, and the winners with other seeds.
 
@@ -88,7 +89,7 @@ def large_batch_remedies(
     winners'; ``methods`` are of `METHODS` or ``stack``, for which all are searched, and ``plain``, to which they are
     compared, is always among them.
     """
-    study, tried = _STUDIES[scale], tried or {}
+    study, tried = replace(_STUDIES[scale], data=data or _STUDIES[scale].data), tried or {}
     asked = tuple(methods or (*study.methods, STACK))
     if odd := set(asked).difference(METHODS, [STACK]):
         raise ValueError(f"method {min(odd)!r} is not known; accepted: {', '.join((*METHODS, STACK))}")

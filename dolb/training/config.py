@@ -17,6 +17,7 @@ PRECISIONS = ("fp32", "bf16")
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}
 DECAYED = ("all", "filters")
 SHARE = "share-"  # a subset with the share in its name, such as share-0.02: as much of each class
+HELD_OUT = "held-out-"  # the same, with as much of each class taken out of the training set to be the test set
 GRADIENT_GROUPS = 8  # of the gradients whose noise is measured: what it is without each of them tells how sure it is
 
 
@@ -93,7 +94,7 @@ class RunConfig(Keyed):
     @property
     def subsets(self) -> tuple[str, ...]:
         """The names of the sets of examples that the run needs, of those that are not known by their name alone."""
-        return ("full",) if self.subset.startswith(SHARE) else (self.subset,)
+        return ("full",) if self.subset.startswith((SHARE, HELD_OUT)) else (self.subset,)
 
 
 @dataclass(frozen=True, kw_only=True)

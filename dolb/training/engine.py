@@ -10,6 +10,7 @@ import importlib.util
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +21,7 @@ from tqdm.auto import tqdm
 from dolb.augment import DeviceImages, default_augment
 from dolb.data import ImageData
 from dolb.training import packing
-from dolb.training.config import SHARE, RunConfig
+from dolb.training.config import HELD_OUT, SHARE, RunConfig
 from dolb.training.device import (
     DeviceMemoryError,
     is_out_of_memory,
@@ -268,11 +269,18 @@ def train(config: RunConfig, data: ImageData, device: str = "cpu", *, step: str 
 
 
 def subset_of(data: ImageData, name: str, subsets: Mapping[str, np.ndarray]) -> ImageData:
-    """Return the data of a run's ``subset``: all of it, a share of each class, or the examples a named mask keeps."""
+    """Return the data of a run's ``subset``: all of it, a share of each class, or the examples a named mask keeps.
+
+    Where a share is held out, it stands in the place of the test set.
+    """
     if name == "full":
         return data
     if name.startswith(SHARE):
         return data.subset(_share_of(data.train_labels, float(name.removeprefix(SHARE))), name)
+    if name.startswith(HELD_OUT):
+        held = _share_of(data.train_labels, float(name.removeprefix(HELD_OUT)))
+        data = replace(data, test_images=data.train_images[held], test_labels=data.train_labels[held])
+        return data.subset(~held, name)
     if name not in subsets:
         raise ValueError(f"subset {name!r} is not known; accepted: {', '.join(['full', f'{SHARE}0.1', *subsets])}")
     return data.subset(subsets[name], name)
