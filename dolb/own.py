@@ -43,6 +43,8 @@ _PIXELS = 24  # of the shorter side, from which on a GPU trains a ResNet
 _EPOCHS = {"demo": 10, "paper": 20}
 _UPDATES = 150  # at least, so that few images are looked at for longer
 _FOLDS = 4
+_FEWEST = 5  # images that have a map: t-SNE looks at three neighbours of each
+_LARGEST = 1e18  # number among features: its square is still one
 _NETWORKS = 3  # that EL2N asks
 _UNSIZED = "a share"  # in place of the mask whose size a baseline of the study has
 
@@ -79,6 +81,9 @@ def extractor(
     Unless told, it ends before wrong labels are learned by heart; no batch is over an eighth of the images.
     """
     n = len(data.train_labels)
+    if data.channels not in (1, 3) or (arch and models.require(arch).of_volumes):
+        what = arch if data.channels in (1, 3) else f"{data.name}, of {data.channels} channels,"
+        raise ValueError(f"{what} is for volumes; accepted: images of 1 or 3 channels, and a network for them")
     small = device.type == "cpu" or min(data.image_size) < _PIXELS
     scale = "demo" if (arch.startswith("smallnet") if arch else small) else "paper"
     study = STUDIES[scale]
@@ -119,6 +124,10 @@ def choose(
     """
     refuse(methods, share, eps, arch, features)
     where, n = resolve_device(device), len(data.train_labels)
+    if n < _FEWEST:
+        raise ValueError(
+            f"{data.name} has {n} training images; accepted: {_FEWEST} or more, or there is no map of them"
+        )
     run = extractor(data, where, arch, epochs)
     early = replace(run, epochs=max(1, run.epochs // 5), decay="constant")  # EL2N asks networks early in training
     runs = results.RunStore(store)
@@ -193,9 +202,12 @@ def read_features(path: Path) -> np.ndarray:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; accepted: a .npy file with a row for each training image")
     try:
-        return finite_rows(f"the features in {path}", np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+        rows = finite_rows(f"the features in {path}", np.load(path, mmap_mode="r", allow_pickle=False))
+        if (most := max(abs(float(rows.max())), abs(float(rows.min())))) > _LARGEST:
+            raise ValueError(f"they hold numbers up to {most:.1e}; accepted: up to {_LARGEST:.0e}")
+    except Exception as error:  # of a damaged header numpy raises what it happens to stumble over
         raise ValueError(f"{path} cannot be read as features: {error}") from error
+    return rows
 
 
 def _on_the_map(

@@ -152,38 +152,6 @@ def test_one_class_or_many_small_ones_can_be_filtered(tmp_path, classes):
         assert not one.keep.all()
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--method", "papre"], "method 'papre' is not known; accepted: paper, knee"),
-        (["--share", "1.0"], "share is 1.0; accepted: above 0 and below 1"),
-        (["--share", "0"], "share is 0.0; accepted"),
-        (["--eps", "-1"], "eps is -1.0; accepted: a finite number above 0"),
-        (["--share", "0.1", "--eps", "1"], "accepted: one of them"),
-        (["--method", "random", "--eps", "1"], "eps is no option of method random; accepted: with paper"),
-        (["--method", "knee", "--share", "0.1"], "share is no option of method knee"),
-        (["--extractor", "resnet19"], "resnet19"),
-        (["--extractor", "volumenet"], "volumenet is a network for volumes"),
-        (["--features", "none.npy"], "there is no file none.npy; accepted: a .npy file"),
-        (["--features", "text.npy"], "text.npy cannot be read as features"),
-        (["--features", "short.npy"], "features have 3 rows; accepted: "),
-        (["--features", "nan.npy"], "hold NaN or infinity in 1 of 3 rows"),
-        (["--out", "mask.csv"], "the mask cannot be mask.csv; accepted: a file that ends in .nc"),
-        (["--out", "text.npy/mask.nc"], "nothing can be written into text.npy"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line_before_anything_is_trained(name, tmp_path, monkeypatch, options, says):
-    monkeypatch.chdir(tmp_path)
-    Path("text.npy").write_text("no array")
-    np.save("short.npy", np.zeros((3, 2)))
-    np.save("nan.npy", np.full((3, 2), [[0], [np.nan], [1]]))
-    result = call("filter", name, *options, "--device", "cpu")
-    assert result.exit_code == 2
-    (line,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
-    assert says in line
-    assert not list(tmp_path.rglob("weights.pt"))
-
-
 # Training on what is left
 
 
@@ -216,26 +184,3 @@ def test_a_random_set_has_as_many_of_each_class_and_is_another_for_each_seed(fou
     kinds = np.array([str(name).split("-")[0] for name in ds["subset"].to_numpy()])
     gain = own.gains(ds).set_index("other").loc["full", "points"]
     assert gain == pytest.approx(by_hand[kinds == "network"].mean() - by_hand[kinds == "full"].mean())
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--keep", "none.nc"], "there is no mask none.nc"),
-        (["--keep", "drop.csv"], "drop.csv is no mask"),
-        (["--keep", "all.nc"], "the mask removes nothing"),
-        (["--keep", "class.nc"], "drops every example of digit 2"),
-        (["--batch-size", "100000"], "batch_size 100000 is larger than the"),
-        (["--lr", "0"], "lr must be positive"),
-        (["--arch", "resnet19"], "resnet19"),
-    ],
-)
-def test_what_cannot_be_trained_is_said_in_one_line(name, found, tmp_path, monkeypatch, options, says):
-    monkeypatch.chdir(tmp_path)
-    Path("drop.csv").write_text("file,class,score\n")
-    masks.save_keep("all.nc", np.ones(len(found.data.train_labels), dtype=bool), found.data, "all")
-    masks.save_keep("class.nc", found.data.train_labels != 2, found.data, "class")
-    result = call("train", name, *options, "--device", "cpu", "--epochs", 1)
-    assert result.exit_code == 2
-    (line,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
-    assert says in line

@@ -99,6 +99,8 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     known = [name for name in inspect.signature(recipe).parameters if name != "scale"]
     if odd := [name for name in asked if name not in known]:
         raise ValueError(f"{slug} has no {odd[0]} that could be changed; accepted: {', '.join(known)}")
+    if asked.get("repeats", 1) < 1:  # type: ignore[operator]
+        raise ValueError(f"repeats is {asked['repeats']}; accepted: 1 or more")
     return recipe("demo" if scale == "demo" else "paper", **asked)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import xarray as xr
 
-from dolb.results import progress as shown
+from dolb import progress as shown
 from dolb.results.files import scratch
 from dolb.results.merging import merge
 from dolb.results.store import RunStore
