@@ -6,6 +6,7 @@ here a person asks for a method and a share, and wants to know which files go, a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import tempfile
@@ -29,8 +30,10 @@ from dolb.filtering.config import FilterConfig
 from dolb.findings import filtered
 from dolb.findings.intervals import student
 from dolb.recipes.study import STUDIES, tuned_run
+from dolb.results.fill import interrupts
 from dolb.training.config import RunConfig
 from dolb.training.device import resolve_device
+from dolb.training.engine import RunAbandoned
 from dolb.training.sweep import sweep
 
 ON_THE_MAP = ("paper", "knee", "hdbscan")
@@ -137,7 +140,9 @@ def choose(
     )
     accuracy, trained_in = float("nan"), 0.0
     if features is None:
-        accuracy, trained_in = maps.trained(at, config)
+        said = f"the network so far is kept in {store}" if progress else ""
+        with interrupts(gentle=True, kept=said) as came, contextlib.suppress(RunAbandoned):
+            accuracy, trained_in = maps.trained(replace(at, stop=lambda: bool(came)), config)
     else:
         if len(finite_rows("features", features)) != n:
             raise ValueError(f"features have {len(features)} rows; accepted: {n}, one for each training image")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from dolb import data as datasets
-from dolb import own
+from dolb import own, progress
 from dolb.cli import app
 from dolb.filtering import masks
 
@@ -129,6 +130,29 @@ def test_all_methods_make_a_mask_each_and_one_table(name, store, found, tmp_path
     assert list(pd.read_csv(tmp_path / "m-methods.csv")["method"]) == list(own.METHODS)
     for method in own.METHODS:
         assert np.array_equal(masks.load_keep(tmp_path / f"m-{method}.nc", found.data), found.chosen[method].keep)
+
+
+@pytest.mark.faults
+def test_the_network_of_an_interrupted_filter_goes_on_from_there(name, tmp_path, monkeypatch, capfd):
+    data, epochs, real = datasets.load(name, progress=False), [], progress.Lines.update
+
+    def interrupt(bar, amount=1):
+        real(bar, amount)
+        if bar.unit == "epoch":
+            epochs.append(amount)
+            if len(epochs) == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(progress.Lines, "update", interrupt)
+    how = {"features": None, "epochs": 5, "store": tmp_path, "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        own.choose(data, ["paper"], **how)
+    assert f"the network so far is kept in {tmp_path}; the same command goes on" in capfd.readouterr().err
+    assert len(list(tmp_path.rglob("paused/*.pt"))) == 1
+    made = own.choose(data, ["paper"], **how)
+    assert len(epochs) == 5  # three of them before
+    assert not list(tmp_path.rglob("paused/*.pt"))
+    assert made.accuracy > 0.5
 
 
 @pytest.mark.parametrize("classes", [1, 300])
