@@ -13,6 +13,7 @@ import hashlib
 import os
 import stat
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ Classes = dict[str, list[Path]]
 HELD_OUT = 5  # of so many images of a class one is held out, where there is no test set
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision has them
 LONGEST = 256  # pixels of the longer side, where images have to be brought to one size
+IN_MEMORY = 2**30  # bytes of images; more of them lie in a temporary file
 _LAYOUT = "train/<class>/* and test/<class>/*, or <class>/* alone"
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _TURNED = (5, 6, 7, 8)  # orientations by which width and height change places
@@ -179,7 +181,7 @@ def _pixels(name: str, paths: Sequence[Path], progress: bool) -> np.ndarray:
 
 def _filled(name: str, paths: Sequence[Path], size: tuple[int, int], progress: bool, *, fit: bool) -> np.ndarray | None:
     """Return the images in one size; without ``fit`` None once one has another."""
-    images = np.empty((len(paths), size[1], size[0], 3), dtype=np.uint8)
+    images = _room((len(paths), size[1], size[0], 3))
     with shown.bar(len(paths), name, "image", progress) as bar:
         for k, path in enumerate(paths):
             image = _read(path)
@@ -190,6 +192,14 @@ def _filled(name: str, paths: Sequence[Path], size: tuple[int, int], progress: b
             images[k] = np.asarray(image)
             bar.update()
     return images
+
+
+def _room(shape: tuple[int, ...]) -> np.ndarray:
+    """Return an array of bytes to fill; a large one is in a file that ends with it, so that memory may be less."""
+    if np.prod(shape) <= IN_MEMORY:
+        return np.empty(shape, dtype=np.uint8)
+    with tempfile.TemporaryFile(prefix="dolb-images-") as file:
+        return np.memmap(file, dtype=np.uint8, mode="w+", shape=shape).view(np.ndarray)
 
 
 @contextlib.contextmanager

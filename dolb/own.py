@@ -223,8 +223,12 @@ def _on_the_map(
     if method == "grid":
         keep, until = noise.grid_sample(coordinates, labels, 1 - share), np.full(len(labels), np.nan)
         return Chosen(method, keep, until, np.nan, time.perf_counter() - begun)
-    radius: float | str = "knee" if method == "knee" else eps or _radius(until, share)
-    filter_ = noise.ClassHDBSCAN() if method == "hdbscan" else noise.ClassDBSCAN(radius)
+    if method == "paper":  # what DBSCAN keeps, without its pairs of neighbours: at a large eps there are too many
+        radius = eps or _radius(until, share)
+        keep = until <= radius
+        keep |= np.isin(labels, np.setdiff1d(labels, labels[keep]))  # a class that is all noise is kept whole
+        return Chosen(method, keep, until, radius, time.perf_counter() - begun)
+    filter_ = noise.ClassHDBSCAN() if method == "hdbscan" else noise.ClassDBSCAN("knee")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class that is kept whole is seen in the table of classes
         filter_.fit(coordinates, labels)

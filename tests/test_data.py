@@ -130,6 +130,14 @@ def test_classes_alone_have_a_fifth_of_each_held_out_by_name_wherever_they_lie(t
     assert data.load(f"imagefolder:{tmp_path / 'there'}", progress=False).fingerprint == pets.fingerprint
 
 
+def test_images_that_are_too_many_for_memory_are_the_same_in_a_file(tmp_path, monkeypatch):
+    write_folder(tmp_path)
+    pets = data.load(f"imagefolder:{tmp_path}", progress=False)
+    data._LOADED.clear()
+    monkeypatch.setattr(data.imagefolder, "IN_MEMORY", 100)
+    assert data.load(f"imagefolder:{tmp_path}", progress=False).fingerprint == pets.fingerprint
+
+
 def test_a_test_set_may_be_called_val(tmp_path):
     write_folder(tmp_path)
     pets = data.load(f"imagefolder:{tmp_path}", progress=False)
