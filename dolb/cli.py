@@ -34,9 +34,12 @@ class _Plainly(TyperGroup):
             raise  # whoever read the output has seen enough
         except Exception as error:
             own = type(error).__module__.startswith("dolb.")
-            if os.environ.get("DOLB_TRACEBACK") or not (own or isinstance(error, OSError | TypeError | ValueError)):
+            usage = getattr(error, "format_message", None)  # of a command line that was not understood
+            known = own or usage or isinstance(error, OSError | TypeError | ValueError | MemoryError)
+            if os.environ.get("DOLB_TRACEBACK") or not known:
                 raise
-            typer.secho(f"error: {error}", fg="red", err=True)
+            said = usage() if usage else str(error) or type(error).__name__
+            typer.secho(f"error: {said}", fg="red", err=True)
             raise typer.Exit(2) from error
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -222,9 +225,11 @@ def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"parameter {text!r} is not understood; accepted: NAME=VALUE")
+    if name == "scale":
+        _known_scale(value.strip("'\""))
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two: brackets in brackets, too deep
         return name, value
 
 
@@ -407,6 +412,13 @@ def predict_command(
     from dolb.profiling.simulator import fit, libraries, network
     from dolb.profiling.simulator.predict import predict
 
+    if library not in ("ddp", "horovod"):
+        raise ValueError(f"library {library!r} is not known; accepted: ddp, horovod")
+    for option, value in (("bucket", bucket_mb), ("fusion", fusion_mb), ("cycle", cycle_ms), ("gpus", gpus)):
+        network.require(option, value, 1 if option == "gpus" else 0, most=1e9)
+    if output.suffix not in (".html", ".svg", ".png", ".json") or output.is_dir() or not output.parent.is_dir():
+        kinds = ".html, .svg, .png or .json, in a folder that is there"
+        raise ValueError(f"the chart cannot be {output}; accepted: a file that ends in {kinds}")
     policies: dict[str, libraries.Policy] = {
         "ddp": libraries.ddp(round(bucket_mb * libraries.MIB)),
         "horovod": replace(
@@ -415,8 +427,6 @@ def predict_command(
             cycle_seconds=cycle_ms * libraries.MILLISECOND,
         ),
     }
-    if library not in policies:
-        raise ValueError(f"library {library!r} is not known; accepted: {', '.join(policies)}")
     over, counts = network.cluster(gpus, gbit, latency), _read("nodes", nodes, list[int])
     table = predict(name, batch, over, counts, policies[library], images_per_second, gpu, precision)
     one = f"{gpu} in {precision}" if images_per_second is None else f"a GPU of {images_per_second:g} images/s"
@@ -547,7 +557,7 @@ def pages_command() -> None:
 @app.command()
 def book(
     scale: Scale = "published",
-    jobs: Annotated[int | None, typer.Option(help="Notebooks run at a time.  [default: the cores]")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Notebooks run at a time.  [default: the cores]")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the pages.  [default: _build/html]")] = None,
 ) -> None:
     """Run every notebook, pass the gate, build the Jupyter Book, and say where it is."""
@@ -646,14 +656,19 @@ def keep_command(
 
 @app.command("filter")
 def filter_command(
-    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    name: Annotated[
+        str, typer.Argument(help="imagefolder:PATH, with CLASS/* in it, or train/CLASS/* and test/CLASS/*.")
+    ],
     method: Annotated[
         str,
         typer.Option(help="paper, knee, hdbscan, neighbours, el2n, forgetting, confident, grid, random, or all."),
     ] = "paper",
     share: Annotated[float | None, typer.Option(help="Share of the images to remove.  (default: 0.05)")] = None,
     eps: Annotated[float | None, typer.Option(help="For paper, in place of a share: the radius of DBSCAN.")] = None,
-    extractor: Annotated[str | None, typer.Option(help="The network to train.  (default: by the data)")] = None,
+    extractor: Annotated[
+        str | None,
+        typer.Option(help="The network to train, or efficientnet-lite0, which has weights.  (default: by the data)"),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of its training.  (default: by the data)")] = None,
     features: Annotated[
         Path | None, typer.Option(help="A .npy file in place of a network: a row for each training image, sorted.")
@@ -702,7 +717,7 @@ def filter_command(
     typer.echo((table if len(table) <= _MOST_CLASSES else most).to_string(index=False, float_format="{:.1%}".format))
     drop, page = out.with_name(f"{out.stem}-drop.csv"), out.with_name(f"{out.stem}-page")
     own.save(found, method, out)
-    own.dropped(found, method, files).to_csv(drop, index=False)
+    own.dropped(found, method, files).to_csv(drop, index=False, errors="surrogateescape")  # any name of a file
     index = map_pages.write(out, page, name, data_dir)
     typer.echo(f"{table['removed'].sum():,} of {table['images'].sum():,} images would be removed; no file is touched")
     typer.echo("rare but right images lie apart from their class too: look at the page before you drop them")
@@ -712,7 +727,9 @@ def filter_command(
 @app.command("train")
 def train_command(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    name: Annotated[
+        str, typer.Argument(help="imagefolder:PATH, with CLASS/* in it, or train/CLASS/* and test/CLASS/*.")
+    ],
     keep: Annotated[Path | None, typer.Option(help="A mask of `dolb filter`, or decisions of its page.")] = None,
     arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Images of an update.  (default: by the data)")] = None,

@@ -96,7 +96,7 @@ def read_site(path: Path) -> Site:
         given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         raise ValueError(f"there is no site file {path}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"site file {path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(given, dict):
         raise ValueError(f"site file {path} has no names with values; accepted: {', '.join(_NAMES)}")
@@ -198,6 +198,7 @@ class Sent:
     on: str
     host: str
     keys: list[str]
+    number: int = 0  # by which the oldest is known: the clock may have been set meanwhile
 
     @property
     def name(self) -> str:
@@ -239,15 +240,17 @@ def send(
     ``keys`` name ``what`` is asked for, runs or notebooks, by which ``progress`` counts; tasks go by the store alone. A
     task of several ``nodes`` runs on the first, and starts what it will on the others.
     """
+    from dolb.results.files import write_whole  # late, here and below: a task, which needs it not, starts sooner
+
     if on not in PLACES:
         raise ValueError(f"place {on!r} is not known; accepted: {', '.join(PLACES)}")
     if on == "slurm" and not shutil.which("sbatch"):
         raise ClusterError("there is no Slurm here, as sbatch is not on the path; --on local uses this machine alone")
     stamp = f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    sent = Sent(store.resolve() / "jobs" / stamp, slug, scale, what, on, socket.gethostname(), list(keys))
-    sent.folder.mkdir(parents=True)
+    number = 1 + max((sent.number for sent in _all_sent(store)), default=0)
+    sent = Sent(store.resolve() / "jobs" / stamp, slug, scale, what, on, socket.gethostname(), list(keys), number)
     record = {name: value for name, value in dataclasses.asdict(sent).items() if name != "folder"}
-    (sent.folder / "sent.json").write_text(json.dumps(record))
+    write_whole(sent.folder / "sent.json", lambda file: file.write(json.dumps(record).encode()), seal=False)
     if on == "slurm":
         _submit_to_slurm(Task(arguments, os.getcwd(), site.gpus if nodes == 1 else 0), sent, site, nodes)
     else:
@@ -298,7 +301,7 @@ def _start_here(task: Task, sent: Sent, site: Site) -> None:
 
 def processes_here(gpus: int) -> int:
     """Return how many tasks this machine has room for: one to a GPU, or, where those use none, one to a core."""
-    return len(_visible_gpus()) if gpus else len(os.sched_getaffinity(0))
+    return len(_visible_gpus()) if gpus > 0 else len(os.sched_getaffinity(0))
 
 
 def _visible_gpus() -> list[int]:
@@ -336,7 +339,7 @@ class Progress:
 
 def progress(store: Path, slug: str | None = None) -> list[Progress]:
     """Return how far each experiment is that was sent from this store, by the store, the queue and the logs."""
-    from dolb.results import RunStore  # late, here and below: a task, which needs it not, starts sooner
+    from dolb.results import RunStore
 
     runs, queued, found = RunStore(store), _queued(store), []
     groups: dict[tuple[str, str, str], list[Sent]] = {}
@@ -404,8 +407,13 @@ def tail(log: Path, lines: int = 8) -> list[str]:
 
 def _all_sent(store: Path) -> list[Sent]:
     """Return what was sent from a store, the oldest first."""
-    records = sorted(store.glob("jobs/*/sent.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [Sent(folder=path.parent.resolve(), **json.loads(path.read_text())) for path in records]
+    found = []
+    for path in sorted(store.glob("jobs/*/sent.json"), key=lambda path: path.stat().st_mtime_ns):
+        try:
+            found.append(Sent(folder=path.parent.resolve(), **json.loads(path.read_text())))
+        except (OSError, TypeError, ValueError) as error:
+            raise ClusterError(f"{path} does not say what was sent ({error}); move its folder away") from error
+    return sorted(found, key=lambda sent: sent.number)
 
 
 def _queued(store: Path) -> dict[str, dict[str, str]]:

@@ -67,8 +67,8 @@ def train_files(name: str, data_dir: str | Path | None = None) -> list[str]:
     """Return the file of each training example of a folder of images, or its place in another data set."""
     if not name.startswith(IMAGEFOLDER):
         return list(map(str, range(len(load(name, data_dir).train_labels))))
-    found = imagefolder.files(imagefolder.find(name, _folder(data_dir)), "train")
-    return [str(path) for images in found.values() for path in images]
+    train, _ = imagefolder.splits(imagefolder.find(name, _folder(data_dir)))
+    return [str(path) for images in train.values() for path in images]
 
 
 def _folder(data_dir: str | Path | None) -> Path:

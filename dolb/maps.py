@@ -40,6 +40,7 @@ from dolb.training.run import PausedRuns
 # baseline takes from another mask does not, as it is only for the comparison.
 PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")
 _FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
+_PART = 4096  # rows of features that are looked at together
 _MAPPED = ("none", "grid", *ON_THE_MAP)
 _FROM_FEATURES = ("neighbours", *_MAPPED)  # filters that look at a network's features
 # What numpy and zipfile raise where a byte of a file is not what was written.
@@ -274,7 +275,10 @@ def components_of(at: Place, config: FilterConfig) -> Arrays:
 
 def given(at: Place, features: np.ndarray) -> str:
     """Put the principal components of features that were made elsewhere into the store, as if by a run of this name."""
-    name = f"given-{hashlib.sha256(np.ascontiguousarray(features).tobytes()).hexdigest()[:12]}"
+    digest = hashlib.sha256()
+    for start in range(0, len(features), _PART):  # they may be in a file, of which no copy is to be in memory
+        digest.update(np.ascontiguousarray(features[start : start + _PART]).data)
+    name = f"given-{digest.hexdigest()[:12]}"
 
     def reduce() -> Arrays:
         begun = time.perf_counter()

@@ -6,6 +6,7 @@ here a person asks for a method and a share, and wants to know which files go, a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import tempfile
@@ -29,8 +30,10 @@ from dolb.filtering.config import FilterConfig
 from dolb.findings import filtered
 from dolb.findings.intervals import student
 from dolb.recipes.study import STUDIES, tuned_run
+from dolb.results.fill import interrupts
 from dolb.training.config import RunConfig
 from dolb.training.device import resolve_device
+from dolb.training.engine import RunAbandoned
 from dolb.training.sweep import sweep
 
 ON_THE_MAP = ("paper", "knee", "hdbscan")
@@ -43,6 +46,8 @@ _PIXELS = 24  # of the shorter side, from which on a GPU trains a ResNet
 _EPOCHS = {"demo": 10, "paper": 20}
 _UPDATES = 150  # at least, so that few images are looked at for longer
 _FOLDS = 4
+_FEWEST = 5  # images that have a map: t-SNE looks at three neighbours of each
+_LARGEST = 1e18  # number among features: its square is still one
 _NETWORKS = 3  # that EL2N asks
 _UNSIZED = "a share"  # in place of the mask whose size a baseline of the study has
 
@@ -79,6 +84,9 @@ def extractor(
     Unless told, it ends before wrong labels are learned by heart; no batch is over an eighth of the images.
     """
     n = len(data.train_labels)
+    if data.channels not in (1, 3) or (arch and models.require(arch).of_volumes):
+        what = arch if data.channels in (1, 3) else f"{data.name}, of {data.channels} channels,"
+        raise ValueError(f"{what} is for volumes; accepted: images of 1 or 3 channels, and a network for them")
     small = device.type == "cpu" or min(data.image_size) < _PIXELS
     scale = "demo" if (arch.startswith("smallnet") if arch else small) else "paper"
     study = STUDIES[scale]
@@ -114,21 +122,30 @@ def choose(
         ``knee`` and ``hdbscan`` find out themselves how much to remove, all others remove ``share`` of each class.
     arch, epochs
         The network that is trained, and how long; by default ``extractor`` takes what suits the data and the device.
+        Of ``models.WITH_WEIGHTS`` it has ImageNet's weights, and is not trained.
     features
         A row for each training image, in the order of ``data.train_files``, in place of an extractor's.
     """
     refuse(methods, share, eps, arch, features)
     where, n = resolve_device(device), len(data.train_labels)
-    run = extractor(data, where, arch, epochs)
+    if n < _FEWEST:
+        raise ValueError(
+            f"{data.name} has {n} training images; accepted: {_FEWEST} or more, or there is no map of them"
+        )
+    weights = arch in models.WITH_WEIGHTS
+    if weights and data.channels != 3:
+        raise ValueError(f"{arch} takes images in colour, and {data.name} has none; accepted: a network to train")
+    run = extractor(data, where, None if weights else arch, epochs)
     early = replace(run, epochs=max(1, run.epochs // 5), decay="constant")  # EL2N asks networks early in training
     runs = results.RunStore(store)
     at = maps.Place(runs, {run.key: run, early.key: early}, data, where, lambda: False, progress)
-    config = FilterConfig(
-        experiment="own", data=data.name, arch=run.arch, trained_by=run.key, perplexity=min(30, (n - 2) // 3)
-    )
+    known_by = {"arch": arch, "weights": "imagenet"} if weights else {"arch": run.arch, "trained_by": run.key}
+    config = FilterConfig(experiment="own", data=data.name, perplexity=min(30, (n - 2) // 3), **known_by)
     accuracy, trained_in = float("nan"), 0.0
     if features is None:
-        accuracy, trained_in = maps.trained(at, config)
+        said = f"the network so far is kept in {store}" if progress else ""
+        with interrupts(gentle=True, kept=said) as came, contextlib.suppress(RunAbandoned):
+            accuracy, trained_in = maps.trained(replace(at, stop=lambda: bool(came)), config)
     else:
         if len(finite_rows("features", features)) != n:
             raise ValueError(f"features have {len(features)} rows; accepted: {n}, one for each training image")
@@ -152,7 +169,8 @@ def choose(
             if len(methods) == 1:
                 raise
             passed_over[method] = str(error)
-    return Filtered(data, run if features is None else None, accuracy, known["train"], until, chosen, passed_over)
+    trained = run if features is None and not weights else None
+    return Filtered(data, trained, accuracy, known["train"], until, chosen, passed_over)
 
 
 def refuse(
@@ -174,6 +192,8 @@ def refuse(
     if arch is not None:
         if features is not None:
             raise ValueError("an extractor makes features, and features are given; accepted: one of them")
+        if arch in models.WITH_WEIGHTS and not methods:
+            raise ValueError(f"{arch} comes with weights, as an extractor; accepted: a network to train")
         if models.require(arch).of_volumes:
             raise ValueError(f"{arch} is a network for volumes; accepted: one for images, such as resnet18")
 
@@ -193,9 +213,12 @@ def read_features(path: Path) -> np.ndarray:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; accepted: a .npy file with a row for each training image")
     try:
-        return finite_rows(f"the features in {path}", np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+        rows = finite_rows(f"the features in {path}", np.load(path, mmap_mode="r", allow_pickle=False))
+        if (most := max(abs(float(rows.max())), abs(float(rows.min())))) > _LARGEST:
+            raise ValueError(f"they hold numbers up to {most:.1e}; accepted: up to {_LARGEST:.0e}")
+    except Exception as error:  # of a damaged header numpy raises what it happens to stumble over
         raise ValueError(f"{path} cannot be read as features: {error}") from error
+    return rows
 
 
 def _on_the_map(
@@ -206,8 +229,12 @@ def _on_the_map(
     if method == "grid":
         keep, until = noise.grid_sample(coordinates, labels, 1 - share), np.full(len(labels), np.nan)
         return Chosen(method, keep, until, np.nan, time.perf_counter() - begun)
-    radius: float | str = "knee" if method == "knee" else eps or _radius(until, share)
-    filter_ = noise.ClassHDBSCAN() if method == "hdbscan" else noise.ClassDBSCAN(radius)
+    if method == "paper":  # what DBSCAN keeps, without its pairs of neighbours: at a large eps there are too many
+        radius = eps or _radius(until, share)
+        keep = until <= radius
+        keep |= np.isin(labels, np.setdiff1d(labels, labels[keep]))  # a class that is all noise is kept whole
+        return Chosen(method, keep, until, radius, time.perf_counter() - begun)
+    filter_ = noise.ClassHDBSCAN() if method == "hdbscan" else noise.ClassDBSCAN("knee")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class that is kept whole is seen in the table of classes
         filter_.fit(coordinates, labels)

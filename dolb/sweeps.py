@@ -59,6 +59,8 @@ def make(
     data_dir: Path | None, time_limit: float | None, at_once: int | None, step: str | None,
 ) -> xr.Dataset:  # fmt: skip
     """Return what was planned, training or measuring what the store lacks."""
+    if time_limit is not None and not time_limit >= 0:
+        raise ValueError(f"time_limit is {time_limit}; accepted: seconds, 0 or more")
     if isinstance(configs[0], ScalingConfig):
         from dolb.profiling.ranks.sweep import measure_all
 

@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 VAGUE_NAMES = {"utils", "helpers", "common", "manager"}
 
 LEAVES = {
-    *("dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.results", "dolb.volumes"),
+    *("dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.progress", "dolb.results", "dolb.volumes"),
     "dolb.training.schedule",
 }
 ROOMS = {"dolb.filtering", "dolb.training", "dolb.profiling"}
@@ -27,10 +27,10 @@ ARROWS = {
     "dolb.verified": {"dolb.images"},
     "dolb.cifar10": {"dolb.images", "dolb.verified"},
     "dolb.fashion_mnist": {"dolb.images", "dolb.verified"},
-    "dolb.imagefolder": {"dolb.images"},
+    "dolb.imagefolder": {"dolb.images", "dolb.progress"},
     "dolb.volumes": {"dolb.images"},
     "dolb.data": {"dolb.cifar10", "dolb.fashion_mnist", "dolb.imagefolder", "dolb.images", "dolb.volumes"},
-    "dolb.results": {"dolb"},
+    "dolb.results": {"dolb", "dolb.progress"},
     # The fused step is the training room's own; it has a folder as it is written in another language.
     "dolb.kernels": {"dolb.augment", "dolb.models"},
     **{room: {"dolb", "dolb.kernels"} | LEAVES for room in ROOMS},

@@ -113,6 +113,48 @@ def test_a_folder_of_images_comes_back_pixel_by_pixel(tmp_path):
     assert data.load(f"imagefolder:{tmp_path / 'pets'}", progress=False).fingerprint == pets.fingerprint
 
 
+def test_classes_alone_have_a_fifth_of_each_held_out_by_name_wherever_they_lie(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    for kind, n in (("große Katze", 10), ("狗", 3)):
+        for k in range(n):
+            write_image(tmp_path / "here" / kind / f"{k}.png", random.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+    pets = data.load(f"imagefolder:{tmp_path / 'here'}")
+    assert "3 of its 13 images, by their names, are the test set" in capsys.readouterr().err
+    assert np.bincount(pets.test_labels).tolist() == [2, 1]
+    assert np.bincount(pets.train_labels).tolist() == [8, 2]
+    both = [image.tobytes() for image in np.concatenate([pets.train_images, pets.test_images])]
+    assert len(set(both)) == 13
+    for image, file in zip(pets.train_images, data.train_files(f"imagefolder:{tmp_path / 'here'}"), strict=True):
+        assert np.array_equal(image, np.asarray(Image.open(file)))
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert data.load(f"imagefolder:{tmp_path / 'there'}", progress=False).fingerprint == pets.fingerprint
+
+
+def test_images_that_are_too_many_for_memory_are_the_same_in_a_file(tmp_path, monkeypatch):
+    write_folder(tmp_path)
+    pets = data.load(f"imagefolder:{tmp_path}", progress=False)
+    data._LOADED.clear()
+    monkeypatch.setattr(data.imagefolder, "IN_MEMORY", 100)
+    assert data.load(f"imagefolder:{tmp_path}", progress=False).fingerprint == pets.fingerprint
+
+
+def test_a_test_set_may_be_called_val(tmp_path):
+    write_folder(tmp_path)
+    pets = data.load(f"imagefolder:{tmp_path}", progress=False)
+    data._LOADED.clear()
+    (tmp_path / "test").rename(tmp_path / "val")
+    assert data.load(f"imagefolder:{tmp_path}", progress=False).fingerprint == pets.fingerprint
+
+
+def test_reading_images_says_so_in_a_few_plain_lines_where_no_bar_can_move(tmp_path, capsys):
+    write_folder(tmp_path)
+    data.load(f"imagefolder:{tmp_path}")
+    said = capsys.readouterr().err
+    assert "10 of 10 (image)" in said
+    assert "\r" not in said
+    assert len(said.splitlines()) <= 3
+
+
 def test_a_file_that_is_no_image_is_named(tmp_path):
     write_folder(tmp_path)
     (tmp_path / "train/dog/2.png").write_bytes(b"no image")

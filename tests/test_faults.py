@@ -1,4 +1,4 @@
-"""Kills at any moment lose no finished run and repeat none; a damaged file is an error that names it.
+"""Kills at any moment lose no finished run and repeat none, nor does a clock; a damaged file is an error that names it.
 
 `make test` has a few of each, `make test-faults` as many as DOLB_FAULTS says, and fifty times as many files. Full
 disks, signals, two writers and read-only stores are tested where they belong, and are marked `faults` there.
@@ -6,10 +6,14 @@ disks, signals, two writers and read-only stores are tested where they belong, a
 
 from __future__ import annotations
 
+import fcntl
+import itertools
+import json
 import multiprocessing
 import os
 import resource
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dolb import data, results
+from dolb import cluster, data, results
 from dolb.filtering import decisions, masks
 from dolb.profiling.traces import read
 from dolb.training.config import RunConfig
@@ -29,6 +33,7 @@ MANY = "DOLB_FAULTS" in os.environ
 KILLS = int(os.environ.get("DOLB_FAULTS", "3"))
 FILES = 50 * KILLS if MANY else 60
 MOST_BYTES = 2**30  # that reading a file may take
+YEAR = 365 * 86400.0
 SECONDS = 1.5  # from the start of a sweep to its kill, at most
 FIRST = {"first-128": np.arange(1437) < 128}
 SERIES = ("train_loss", "test_loss", "test_accuracy", "learning_rate")
@@ -37,9 +42,9 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["dolb.training.sweep", "pytest", "sklearn.datasets"])
 
 
-def swept(count: int, store: Path | None) -> results.xr.Dataset:
+def swept(count: int, store: Path | None, **how: object) -> results.xr.Dataset:
     runs = [RunConfig(subset="first-128", epochs=2, batch_size=32, lr=0.05, seed=seed) for seed in range(count)]
-    return sweep(runs, store=store, device="cpu", subsets=FIRST, progress=False, at_once=1)
+    return sweep(runs, store=store, device="cpu", subsets=FIRST, progress=False, at_once=1, **how)
 
 
 @pytest.mark.timeout(3600)
@@ -61,6 +66,41 @@ def test_a_sweep_that_is_killed_again_and_again_loses_and_repeats_no_run(tmp_pat
     unharmed = swept(count, None)
     for name in SERIES:
         np.testing.assert_array_equal(ended[name], unharmed[name], err_msg=name)
+
+
+@pytest.mark.parametrize("years", [1, -1])
+def test_a_clock_that_jumps_by_a_year_at_every_look_costs_no_run_and_no_file_in_use(tmp_path, monkeypatch, years):
+    now, looks = time.time, itertools.count()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: now() + years * YEAR * next(looks))
+        ended = swept(3, tmp_path, time_limit=600)
+    assert next(looks) >= 6  # the begin and the end of each run
+    assert ended.attrs["unfinished"] == 0
+    assert (ended["ended_at"] >= ended["started_at"]).all()
+    assert (ended["seconds"] < 600).all()
+    held, left = tmp_path / ".held.tmp", tmp_path / ".left.tmp"
+    left.touch()
+    with held.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for path in tmp_path.rglob("*"):
+            os.utime(path, (now() + years * YEAR,) * 2)
+        before = {path: path.read_bytes() for path in tmp_path.glob("*.nc")}
+        swept(4, tmp_path, time_limit=600)
+        assert {path: path.read_bytes() for path in before} == before
+        assert (held.exists(), left.exists()) == (True, False)  # by who holds them, not by their age
+
+
+def test_what_was_sent_last_is_known_after_the_clock_was_set_back(tmp_path):
+    for number, task in enumerate(("failed", "ended"), 1):
+        folder = tmp_path / "jobs" / task
+        folder.mkdir(parents=True)
+        record = {"slug": "warmup", "scale": "demo", "what": "runs", "on": "local", "host": socket.gethostname()}
+        (folder / "sent.json").write_text(json.dumps(record | {"keys": ["0" * 16], "number": number}))
+        for name in ("0_submitted.pkl", "0_0_log.out", *(["0_0_result.pkl"] if task == "ended" else [])):
+            (folder / name).touch()
+        os.utime(folder / "sent.json", (-number * YEAR,) * 2)
+    (found,) = cluster.progress(tmp_path)
+    assert found.failed == []
 
 
 def damaged(content: bytes, random: np.random.Generator) -> bytes:

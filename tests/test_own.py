@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from dolb import data as datasets
-from dolb import own
+from dolb import own, progress
 from dolb.cli import app
 from dolb.filtering import masks
 
@@ -132,6 +134,29 @@ def test_all_methods_make_a_mask_each_and_one_table(name, store, found, tmp_path
         assert np.array_equal(masks.load_keep(tmp_path / f"m-{method}.nc", found.data), found.chosen[method].keep)
 
 
+@pytest.mark.faults
+def test_the_network_of_an_interrupted_filter_goes_on_from_there(name, tmp_path, monkeypatch, capfd):
+    data, epochs, real = datasets.load(name, progress=False), [], progress.Lines.update
+
+    def interrupt(bar, amount=1):
+        real(bar, amount)
+        if bar.unit == "epoch":
+            epochs.append(amount)
+            if len(epochs) == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(progress.Lines, "update", interrupt)
+    how = {"features": None, "epochs": 5, "store": tmp_path, "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        own.choose(data, ["paper"], **how)
+    assert f"the network so far is kept in {tmp_path}; the same command goes on" in capfd.readouterr().err
+    assert len(list(tmp_path.rglob("paused/*.pt"))) == 1
+    made = own.choose(data, ["paper"], **how)
+    assert len(epochs) == 5  # three of them before
+    assert not list(tmp_path.rglob("paused/*.pt"))
+    assert made.accuracy > 0.5
+
+
 @pytest.mark.parametrize("classes", [1, 300])
 def test_one_class_or_many_small_ones_can_be_filtered(tmp_path, classes):
     rng = np.random.default_rng(RANDOM_STATE)
@@ -151,38 +176,6 @@ def test_one_class_or_many_small_ones_can_be_filtered(tmp_path, classes):
     for one in made.chosen.values():
         assert len(set(data.train_labels[one.keep])) == classes
         assert not one.keep.all()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--method", "papre"], "method 'papre' is not known; accepted: paper, knee"),
-        (["--share", "1.0"], "share is 1.0; accepted: above 0 and below 1"),
-        (["--share", "0"], "share is 0.0; accepted"),
-        (["--eps", "-1"], "eps is -1.0; accepted: a finite number above 0"),
-        (["--share", "0.1", "--eps", "1"], "accepted: one of them"),
-        (["--method", "random", "--eps", "1"], "eps is no option of method random; accepted: with paper"),
-        (["--method", "knee", "--share", "0.1"], "share is no option of method knee"),
-        (["--extractor", "resnet19"], "resnet19"),
-        (["--extractor", "volumenet"], "volumenet is a network for volumes"),
-        (["--features", "none.npy"], "there is no file none.npy; accepted: a .npy file"),
-        (["--features", "text.npy"], "text.npy cannot be read as features"),
-        (["--features", "short.npy"], "features have 3 rows; accepted: "),
-        (["--features", "nan.npy"], "hold NaN or infinity in 1 of 3 rows"),
-        (["--out", "mask.csv"], "the mask cannot be mask.csv; accepted: a file that ends in .nc"),
-        (["--out", "text.npy/mask.nc"], "nothing can be written into text.npy"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line_before_anything_is_trained(name, tmp_path, monkeypatch, options, says):
-    monkeypatch.chdir(tmp_path)
-    Path("text.npy").write_text("no array")
-    np.save("short.npy", np.zeros((3, 2)))
-    np.save("nan.npy", np.full((3, 2), [[0], [np.nan], [1]]))
-    result = call("filter", name, *options, "--device", "cpu")
-    assert result.exit_code == 2
-    (line,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
-    assert says in line
-    assert not list(tmp_path.rglob("weights.pt"))
 
 
 # Training on what is left
@@ -225,25 +218,15 @@ def test_a_random_set_has_as_many_of_each_class_and_is_another_for_each_seed(fou
     assert gain == pytest.approx(by_hand[kinds == "network"].mean() - by_hand[kinds == "full"].mean())
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--keep", "none.nc"], "there is no mask none.nc"),
-        (["--keep", "drop.csv"], "drop.csv is no mask"),
-        (["--keep", "all.nc"], "the mask removes nothing"),
-        (["--keep", "class.nc"], "drops every example of digit 2"),
-        (["--batch-size", "100000"], "batch_size 100000 is larger than the"),
-        (["--lr", "0"], "lr must be positive"),
-        (["--arch", "resnet19"], "resnet19"),
-        (["--out", "page.pdf"], "the page cannot be page.pdf; accepted: a file that ends in .html"),
-    ],
-)
-def test_what_cannot_be_trained_is_said_in_one_line(name, found, tmp_path, monkeypatch, options, says):
-    monkeypatch.chdir(tmp_path)
-    Path("drop.csv").write_text("file,class,score\n")
-    masks.save_keep("all.nc", np.ones(len(found.data.train_labels), dtype=bool), found.data, "all")
-    masks.save_keep("class.nc", found.data.train_labels != 2, found.data, "class")
-    result = call("train", name, *options, "--device", "cpu", "--epochs", 1)
-    assert result.exit_code == 2
-    (line,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
-    assert says in line
+def test_an_extractor_with_weights_is_not_trained(found, tmp_path):
+    few = np.zeros(len(found.data.train_labels), dtype=bool)
+    for label in range(4):
+        few[np.flatnonzero(found.data.train_labels == label)[:9]] = True
+    how = {"arch": "efficientnet-lite0", "share": 0.1, "store": tmp_path, "device": "cpu", "progress": False}
+    data = found.data.subset(few, "few")
+    data = replace(data, test_images=data.test_images[:4], test_labels=data.test_labels[:4])
+    chosen = own.choose(data, ["paper", "neighbours"], **how)
+    assert chosen.extractor is None
+    assert not list(tmp_path.rglob("weights.pt"))
+    assert (~chosen.chosen["neighbours"].keep).sum() == 4
+    assert 0 < (~chosen.chosen["paper"].keep).sum() < 9

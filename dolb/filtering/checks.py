@@ -10,6 +10,8 @@ from sklearn.utils.validation import validate_data
 
 from dolb.data import ImageData
 
+_PART = 4096  # rows that are looked at together
+
 
 class MaskError(ValueError):
     """A mask that is not of the data it is to be used with."""
@@ -22,11 +24,12 @@ class EmptyClassError(ValueError):
 def finite_rows(what: str, array: np.ndarray, width: int | None = None) -> np.ndarray:
     """Return a 2-D array of at least one row unchanged if all of it is finite, else raise a ``ValueError``."""
     array = np.asarray(array)
-    shaped = array.ndim == 2 and len(array) > 0 and width in (None, array.shape[1])
+    shaped = array.ndim == 2 and array.size > 0 and width in (None, array.shape[1])
     if not shaped or array.dtype.kind not in "fiu":
         shape = f"(n, {width or 'width'})"
         raise ValueError(f"{what} have dtype {array.dtype} and shape {array.shape}; accepted: numbers, {shape}, n > 0")
-    bad = ~np.isfinite(array).all(axis=1)
+    # In parts: of features in a file no copy is to be in memory.
+    bad = ~np.concatenate([np.isfinite(array[k : k + _PART]).all(axis=1) for k in range(0, len(array), _PART)])
     if bad.any():
         raise ValueError(
             f"{what} hold NaN or infinity in {bad.sum()} of {len(array)} rows, first in row {np.argmax(bad)}; "

@@ -71,7 +71,7 @@ def _read(path: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no file {path}")
     try:
         said = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: brackets in brackets, too deep
         raise MaskError(
             f"{path} is not a file of decisions: {error}; accepted: what the page of dolb view saves"
         ) from None
@@ -80,4 +80,6 @@ def _read(path: str | Path) -> dict[str, Any]:
         raise MaskError(f"{path} has the format {form!r}; accepted: {FORMAT!r}, which the page of dolb view saves")
     if missing := [name for name in ("data", "data_fingerprint", "examples", "dropped") if name not in said]:
         raise MaskError(f"{path} lacks {', '.join(missing)}; save it again from the page of dolb view")
+    if not isinstance(said["data"], str):
+        raise MaskError(f"{path} names the data set {said['data']!r}; accepted: text")
     return said

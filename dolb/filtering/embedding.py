@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.decomposition import PCA
 from sklearn.utils.validation import check_is_fitted
 
+from dolb import progress as shown
 from dolb.filtering.checks import rows_for
-from dolb.results import progress as shown
 
 _TICK = 10  # iterations between two moves of the progress bar
 _TRANSFORM_ITERATIONS = 250
@@ -93,6 +93,8 @@ class TSNEMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 f"a perplexity up to {max(0, (len(features) - 2) / 3):.1f}"
             )
         self._pca = principal_components(features, self.n_components)
+        if not self._pca.explained_variance_.sum() > 0:
+            raise ValueError("the features of all samples are alike, and have no map; accepted: some that differ")
         tsne = openTSNE.TSNE(
             perplexity=self.perplexity,
             initialization=self.start,

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from dolb import models
+from dolb import progress as shown
 from dolb.augment import DeviceImages
-from dolb.results import progress as shown
 from dolb.results.files import write_whole
 
 # What pretrained networks expect in place of a data set's own mean and deviation: torchvision's, and the EfficientNets.

@@ -39,6 +39,8 @@ def build_book(
     root = root.resolve()
     pages = (output or root / "_build" / "html").resolve()
     staging = pages.parent / "staging"
+    if pages.exists() and not pages.is_dir():
+        raise NotADirectoryError(f"the pages cannot go to {pages}, which is a file; accepted: a folder")
     stage(root, staging, scale, jobs, say)
     return build_pages(staging, pages)
 

@@ -102,6 +102,8 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
         raise ValueError(
             f"{slug} has no {odd[0]} that could be changed; accepted: {', '.join(known)}; those that have: {others}"
         )
+    if asked.get("repeats", 1) < 1:  # type: ignore[operator]
+        raise ValueError(f"repeats is {asked['repeats']}; accepted: 1 or more")
     return recipe("demo" if scale == "demo" else "paper", **asked)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import xarray as xr
 
-from dolb.results import progress as shown
+from dolb import progress as shown
 from dolb.results.files import scratch
 from dolb.results.merging import merge
 from dolb.results.store import RunStore
@@ -174,7 +174,8 @@ def fill(
     deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
     with contextlib.ExitStack() as stack:
         kept = store or os.environ.get("DOLB_STORE")
-        came = stack.enter_context(_interrupts(gentle, f"{what} are kept in {kept}" if kept and progress else ""))
+        said = f"finished {what} are kept in {kept}" if kept and progress else ""
+        came = stack.enter_context(interrupts(gentle, said))
         folder = kept or stack.enter_context(scratch("dolb-runs-"))
         todo = Todo(RunStore(Path(folder).expanduser()), fingerprint, size, deadline, foresee)
         todo.signals = came
@@ -212,7 +213,7 @@ def _make_all(todo: Todo[C], make: Callable[[Todo[C]], Iterable[xr.Dataset]], wa
 
 
 @contextlib.contextmanager
-def _interrupts(gentle: bool, kept: str) -> Iterator[list[int]]:
+def interrupts(gentle: bool, kept: str) -> Iterator[list[int]]:
     """Note Ctrl-C and SIGTERM, which then take effect only after the block; a second Ctrl-C at once.
 
     After the block, as further processes end with it and have to save too. One that this process was told to ignore, as
@@ -239,6 +240,6 @@ def _interrupts(gentle: bool, kept: str) -> Iterator[list[int]]:
         for number, handler in before.items():
             signal.signal(number, handler)
         if kept and (came or interrupted):
-            print(f"interrupted: finished {kept}; the same command goes on from there", file=sys.stderr, flush=True)
+            print(f"interrupted: {kept}; the same command goes on from there", file=sys.stderr, flush=True)
     if came:
         signal.raise_signal(came[0])

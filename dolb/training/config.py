@@ -15,6 +15,7 @@ AUGMENTS = ("default", *augmentation.AUGMENTS)
 PRECISIONS = ("fp32", "bf16")
 # Update rules, each with the fields that it alone reads.
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}
+MOST_EPOCHS = 10**6  # the rate of every update is in memory
 DECAYED = ("all", "filters")
 SHARE = "share-"  # a subset with the share in its name, such as share-0.02: as much of each class
 HELD_OUT = "held-out-"  # the same, with as much of each class taken out of the training set to be the test set
@@ -71,6 +72,8 @@ class RunConfig(Keyed):
         )  # fmt: skip
         self._refuse_options()
         self.refuse_not_positive("lr", "trust")
+        if self.epochs > MOST_EPOCHS:
+            raise ValueError(f"epochs must not exceed {MOST_EPOCHS:,}, got {self.epochs}")
         if self.label_smoothing > 1:
             raise ValueError(f"label_smoothing must not exceed 1, got {self.label_smoothing}")
         if self.warmup_epochs > self.epochs:

@@ -18,9 +18,9 @@ import xarray as xr
 from torch import nn
 
 from dolb import models, results
+from dolb import progress as shown
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
-from dolb.results import progress as shown
 from dolb.training import engine, packing, processes
 from dolb.training.config import RunConfig
 from dolb.training.device import Mark, resolve_device

@@ -330,7 +330,7 @@ class Run:
             "images_per_second": done * self.count / self.train_seconds,
             "seconds": self.train_seconds + self.eval_seconds,
             "started_at": self.started_at,
-            "ended_at": time.time(),
+            "ended_at": max(self.started_at, time.time()),  # the clock may have been set back
             "peak_memory_bytes": self.memory if self.stream else host_memory,
             "peak_host_memory_bytes": float(host_memory),
             "concurrent_runs": float(np.mean(self.neighbours or [1])),

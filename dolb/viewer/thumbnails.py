@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from PIL import Image
 MOST_BYTES = 7_500_000  # of all sheets: git keeps those of CIFAR-10
 LOSSLESS_BYTES = 1_000_000  # up to this size every pixel is kept
 QUALITIES = (80, 60, 45, 30, 25, 20)  # of more: the first that keeps them within the most, or the last
+_MOST_PIXELS = 2**28  # of all images together: more are shown smaller
 _SIDE = 1600  # pixels along a side of a sheet, unless one image is larger: a browser opens it in a few milliseconds
 
 
@@ -82,13 +85,22 @@ class Thumbnails:
 
 
 def thumbnails(images: np.ndarray, examples: np.ndarray | None = None, fingerprint: str = "") -> Thumbnails:
-    """Put images on sheets: ``images[i]``, uint8 (H, W, C) of one or three channels, is of ``examples[i]``, or i."""
+    """Put images on sheets: ``images[i]``, uint8 (H, W, C) of one or three channels, is of ``examples[i]``, or i.
+
+    One sheet is in memory at a time. Of very many pixels only every second or third, say, is shown.
+    """
     examples = np.arange(len(images)) if examples is None else examples
+    every = max(1, math.ceil(math.sqrt(images[..., 0].size / _MOST_PIXELS)))
+    images = images[:, ::every, ::every]
     height, width = images.shape[1:3]
     columns, rows = max(1, _SIDE // width), max(1, _SIDE // height)
     per_sheet = columns * rows
-    parts = [_sheet(images[start : start + per_sheet], columns) for start in range(0, len(images), per_sheet)]
-    return Thumbnails(examples.astype(np.int32), _webp(parts), height, width, columns, per_sheet, fingerprint)
+
+    def sheets() -> Iterator[Image.Image]:
+        return (_sheet(images[start : start + per_sheet], columns) for start in range(0, len(images), per_sheet))
+
+    area = -(-len(images) // columns) * columns * height * width
+    return Thumbnails(examples.astype(np.int32), _webp(sheets, area), height, width, columns, per_sheet, fingerprint)
 
 
 def _sheet(images: np.ndarray, columns: int) -> Image.Image:
@@ -101,16 +113,20 @@ def _sheet(images: np.ndarray, columns: int) -> Image.Image:
     return Image.fromarray(sheet[..., 0] if channels == 1 else sheet).convert("RGB")
 
 
-def _webp(sheets: list[Image.Image]) -> tuple[bytes, ...]:
+def _webp(sheets: Callable[[], Iterator[Image.Image]], area: int) -> tuple[bytes, ...]:
     # Photographs hardly shrink without loss: where the pixels alone say that it is hopeless, do not wait for it.
-    few = sum(sheet.width * sheet.height * 3 for sheet in sheets) < 8 * LOSSLESS_BYTES
-    found: tuple[bytes, ...] = ()
-    exact: list[dict[str, Any]] = [{"lossless": True}] if few else []
-    for options in [*exact, *({"quality": quality} for quality in QUALITIES)]:
-        buffers = [io.BytesIO() for _ in sheets]
-        for sheet, buffer in zip(sheets, buffers, strict=True):
+    few = area * 3 < 8 * LOSSLESS_BYTES
+    exact: list[tuple[dict[str, Any], float]] = [({"lossless": True}, LOSSLESS_BYTES)] if few else []
+    lossy = [({"quality": quality}, MOST_BYTES if quality != QUALITIES[-1] else math.inf) for quality in QUALITIES]
+    found: list[bytes] = []
+    for options, most in [*exact, *lossy]:
+        found.clear()
+        for sheet in sheets():
+            buffer = io.BytesIO()
             sheet.save(buffer, "WEBP", **options)
-        found = tuple(buffer.getvalue() for buffer in buffers)
-        if sum(map(len, found)) <= (LOSSLESS_BYTES if "lossless" in options else MOST_BYTES):
+            found.append(buffer.getvalue())
+            if sum(map(len, found)) > most:
+                break
+        else:
             break
-    return found
+    return tuple(found)

@@ -344,8 +344,8 @@ def _row(config: ScalingConfig, folder: Path, number: int, speed: links.Speed | 
     values = {
         "images_per_second": config.batch_size * config.steps / seconds.sum(axis=1).max(),
         "step_seconds": float(np.median(seconds.max(axis=0))),
-        "started_at": (folder / GO.format(number)).stat().st_mtime,
-        "ended_at": max(file.stat().st_mtime for file in files),
+        "started_at": (started := (folder / GO.format(number)).stat().st_mtime),
+        "ended_at": max(started, *(file.stat().st_mtime for file in files)),  # the clock may have been set back
         "parameters": ranks[0]["parameters"],
         **results.provenance(
             torch_version=torch.__version__,

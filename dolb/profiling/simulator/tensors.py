@@ -166,7 +166,7 @@ def images_per_second(arch: str, gpu: str, batch: int, precision: str = "fp32") 
         mine = table[table["arch"] == arch]
         there = ", ".join(f"{row.gpu} in {row.precision}" for row in mine.itertuples()) or "none"
         raise ValueError(
-            f"how fast {arch} trains on {gpu!r} in {precision} is not known; known for it: {there}; "
+            f"how fast {arch or repr(arch)} trains on {gpu!r} in {precision} is not known; known for it: {there}; "
             "give the images per second of one GPU yourself"
         )
     return float(known["images_per_second"].iloc[int(np.argmin(np.abs(np.log(known["batch"] / batch))))])
