@@ -38,9 +38,9 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 
 # Without ARGS three parts run at once, each with a thread for its arithmetic (and for t-SNE's, by the second name): on two
 # cores more of them only wait for each other. Tests of the cluster and the hub wait most of the time, those that start ranks
-# and browsers some of it; what else is dealt to these two makes the three end at about one time.
-WITH_JOBS = tests/cluster tests/hub tests/test_notebooks_demo.py tests/test_notebooks_narrowed.py
-WITH_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser tests/publishing
+# and browsers some of it; the demos, beside the first, make the three end at about one time.
+WITH_JOBS = tests/cluster tests/hub tests/test_notebooks_demo.py
+WITH_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser
 PART = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest -p no:cacheprovider
 test: .venv/.stamp browser slurm proxy ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j3 test-jobs test-ranks test-others)

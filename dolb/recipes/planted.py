@@ -31,7 +31,7 @@ def own_data(
         raise ValueError(f"set {odd[0]!r} is not known; accepted: {', '.join(KINDS)}")
     demo = scale == "demo"
     same: dict[str, Any] = (
-        {"data": "digits", "drawn_examples": 800} if demo else {"data": "fashion-mnist", **_PARTS[part]}
+        {"data": "digits", "drawn_examples": 400} if demo else {"data": "fashion-mnist", **_PARTS[part]}
     )
     shares: dict[str, dict[str, Any]] = {kind: {f"{kind}_share": SHARE} for kind in KINDS}
     return [
