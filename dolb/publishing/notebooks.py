@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,13 @@ import zmq
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.localinterfaces import localhost
 from traitlets import default
 
 from dolb.publishing.gate import INJECTED, GateError, check_notebook, first_unfinished
 from dolb.publishing.parameters import check_parameters
+
+_LONGEST = 75  # characters of the folder of sockets: their names may have a hundred
 
 
 class _ThisInterpreter(AsyncKernelManager):
@@ -29,10 +34,20 @@ class _ThisInterpreter(AsyncKernelManager):
         env = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "JPY_SESSION_NAME": ""}
         return KernelSpec(**get_kernel_dict(), env=env)
 
+    @default("transport")
+    def _by_files(self) -> str:
+        # A port that was free when it was chosen may be another kernel's when this one opens it, and everyone on a
+        # shared login node can reach it. Sockets that are files have neither fault, if their names are not too long.
+        return "ipc" if os.name == "posix" and len(tempfile.gettempdir()) < _LONGEST else "tcp"
+
+    @default("ip")
+    def _address(self) -> str:
+        files = str(Path(tempfile.gettempdir()) / f"dolb-{uuid.uuid4().hex[:12]}")
+        return files if self.transport == "ipc" else localhost()
+
     @default("transport_encryption")
     def _encrypt(self) -> str:
-        # Kernels listen on TCP ports that everyone on a shared login node can reach.
-        return "auto" if zmq.has("curve") else "disabled"
+        return "auto" if self.transport == "tcp" and zmq.has("curve") else "disabled"
 
 
 class _Above:

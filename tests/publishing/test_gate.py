@@ -1,6 +1,7 @@
 """The gate refuses a notebook that did not run whole and in order, from what is committed."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -72,3 +73,16 @@ def test_kernel_is_this_interpreter_whatever_kernelspecs_exist(executed, tmp_pat
     (rogue / "kernel.json").write_text('{"argv": ["false"], "display_name": "Python 3", "language": "python"}')
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     run_notebook(executed[0], tmp_path / "executed.ipynb", {}, progress=False)
+
+
+@pytest.mark.parametrize(("folder", "transport"), [("short", "ipc"), ("l" * 90, "tcp")])
+def test_kernels_talk_by_files_that_are_gone_afterwards_or_by_ports_where_names_are_too_long(
+    tmp_path, monkeypatch, folder, transport
+):
+    place = tmp_path / folder if transport == "tcp" else Path(tempfile.mkdtemp())
+    place.mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    said = "import pathlib, ipykernel\nassert '\"{}\"' in pathlib.Path(ipykernel.get_connection_file()).read_text()"
+    source = write_notebook(tmp_path / "source.ipynb", said.format(transport))
+    run_notebook(source, tmp_path / "out.ipynb", {}, progress=False)
+    assert not list(place.glob("dolb-*"))
