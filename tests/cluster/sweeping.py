@@ -89,16 +89,21 @@ def sweeps(store: Path) -> list[int]:
 
 def in_mid_run(store: Path) -> Callable[[], bool]:
     """Tell whether a task has ended an epoch, by the progress bar in its log; it is then held there, by SIGSTOP."""
-    held = threading.Event()
+    return at_once(lambda: "rate 0.1" in log(store), lambda: send_signal(signal.SIGSTOP, *sweeps(store)))
+
+
+def at_once(condition: Callable[[], object], act: Callable[[], object]) -> Callable[[], bool]:
+    """Act as soon as something is so, though other scenarios are at work, and tell whether that is done."""
+    done = threading.Event()
 
     def watch() -> None:
-        while "rate 0.1" not in log(store):
+        while not condition():
             time.sleep(0.05)
-        send_signal(signal.SIGSTOP, *sweeps(store))
-        held.set()
+        act()
+        done.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    return held.is_set
+    return done.is_set
 
 
 def let_go(store: Path) -> None:

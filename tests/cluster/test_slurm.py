@@ -13,6 +13,7 @@ from sweeping import (
     LONG,
     SHORT,
     assert_same_bits,
+    at_once,
     dolb,
     ended,
     files,
@@ -146,11 +147,16 @@ def test_notebooks_are_tasks_and_one_goes_on_with_its_runs(slurm, store):
         f"-p{name}" for name in ("archs=['smallnet-4']", "batch_sizes=[256]", "lrs=[0.1]", "seeds=[0]", "epochs=30")
     ]
     dolb("run", "batch-size", "--scale", "demo", *small, *where)
-    yield lambda: list(store.glob("*.nc"))
-    before = files(store)
-    slurm.ask("scontrol", "update", f"partitionname={main}", "state=down")
-    slurm.ask("scancel", "--signal=USR2", slurm.queue(main)[0][0])
+    before = set()
+
+    def warn() -> None:
+        before.update(files(store))
+        slurm.ask("scontrol", "update", f"partitionname={main}", "state=down")
+        slurm.ask("scancel", "--signal=USR2", slurm.queue(main)[0][0])
+
+    yield at_once(lambda: list(store.glob("*.nc")), warn)
     yield lambda: slurm.queue(main)[0][1] == "PENDING"
+    assert before
     assert "notebooks 0 done, 0 running, 1 waiting" in dolb("status", "--store", store, code=3)
     slurm.ask("scontrol", "update", f"partitionname={main}", "state=up")
     yield ended(store)
