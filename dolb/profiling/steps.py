@@ -20,6 +20,7 @@ Step = Callable[[], float]  # does one step and returns its loss
 ON_CPU, STOCK = "training step on a CPU", "stock torch"
 ON_GPU, EAGER, COMPILED, LOADER = "training step on a GPU", "plain eager loop", "torch.compile", "DataLoader"
 ENGINE = "dolb, "  # with how many runs share the GPU
+FILTERED_FOLDER = "dolb filter of a folder of images"  # a step is the whole command (benchmarks/own_filter.py)
 BY_OPTIMIZER = "training step on a GPU by optimizer"  # whose programs are the engine's, one run, named by the optimizer
 
 # Losses of the first steps may differ by this much, relatively. The second and third follow from gradients and updates,
@@ -86,7 +87,7 @@ def time_programs(
         for repeat, table in enumerate(tables)
         for name in programs
     ]
-    return _dataset(pd.DataFrame(rows), about)
+    return dataset(pd.DataFrame(rows), about, examples=about["batch_size"])
 
 
 def time_bursts(
@@ -123,7 +124,7 @@ def time_bursts(
             rows.append({"program": name, "repeat": repeat, "step_seconds": each, "runs_at_once": runs})
     order = list(bursts)
     rows.sort(key=lambda row: (row["repeat"], order.index(row["program"])))
-    return _dataset(pd.DataFrame(rows), about)
+    return dataset(pd.DataFrame(rows), about, examples=about["batch_size"])
 
 
 def _steps_within(burst: Callable[[int], None], seconds: float) -> int:
@@ -151,9 +152,10 @@ def _check(losses: Mapping[str, Sequence[float]]) -> None:
             )
 
 
-def _dataset(frame: pd.DataFrame, about: Mapping[str, Any]) -> xr.Dataset:
+def dataset(frame: pd.DataFrame, about: Mapping[str, Any], *, examples: int) -> xr.Dataset:
+    """Return times of steps of so many examples as results, with what else is known of all of them."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    frame = frame.assign(images_per_second=about["batch_size"] / frame["step_seconds"], measured_at=now, **about)
+    frame = frame.assign(images_per_second=examples / frame["step_seconds"], measured_at=now, **about)
     columns = {str(name): ("run", np.array(frame[name].tolist())) for name in frame}
     coords = {name for name in columns if results.SCHEMA[name].role in ("config", "benchmark")} - {"step_seconds"}
     return results.describe(xr.Dataset(columns).set_coords(sorted(coords)))
