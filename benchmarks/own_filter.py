@@ -2,9 +2,9 @@
 
     python benchmarks/own_filter.py --data cifar10
 
-The images are written as PNG files, a folder to each class, beside a test set. Each repetition has a store of its own, so
-that it trains its extractor. Results are added to the file of published benchmarks, in place of earlier ones of the same
-device and network.
+The images are written as PNG files, a folder to each class, beside a test set. Each repetition has a store of its own,
+so that it trains its extractor. Results are added to the file of published benchmarks, in place of earlier ones of the
+same device and network.
 """
 
 from __future__ import annotations
