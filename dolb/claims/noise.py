@@ -27,11 +27,7 @@ def _ratio(found: Mapping[str, xr.Dataset], claim: Claim) -> Sequence[Estimate |
 
     A training of an extractor is one repetition, by the mean of the logarithms over its maps.
     """
-    frame = study.rows(found["noise"])
-    frame = frame[(frame["filter"] == "dbscan") & (frame["weights"] == "trained") & (frame["within"] == "")]
-    frame = frame[(frame["eps"] == 0.5) & (frame["min_samples"] == 5) & (frame["perplexity"] == 30)]
-    then = np.any([(frame[list(one)] == list(one.values())).all(axis=1) for one in claim.setting["maps"]], axis=0)
-    frame = frame[then & study.better(frame)]  # of two recipes for one network
+    frame = study.by_defaults(found["noise"], claim.setting["maps"])
     trained = np.log(frame["removed"]).groupby([frame["arch"], frame["seed"]]).mean()
     shares = [group.to_numpy() for arch, group in trained.groupby("arch") if arch in claim.reported["removed_percent"]]
     if len(shares) < len(claim.reported["removed_percent"]) or min(map(len, shares)) < 2:

@@ -77,30 +77,30 @@ def _rule(reported: float | None) -> list[alt.Chart]:
 
 
 def noise_by_extractor(removed: pd.DataFrame, reported: Mapping[str, float] | None = None) -> Panel:
-    """Draw the share that is noise by extractor, mean and range over its maps, beside the reported one.
+    """Draw the share that is noise by extractor and by how its maps were made, mean and range, beside the reported one.
 
-    ``removed`` has extractor, removed, least, most, n; ``reported`` percent by extractor.
+    ``removed`` has made, extractor, removed, least, most, n; ``reported`` percent by extractor.
     """
     order = by_depth(removed["extractor"])
     x = alt.X("removed:Q", title=_SHARE).axis(format=".0%", tickCount=6).scale(zero=True)
     y = alt.Y("extractor:N", title=None, sort=order)
-    named = removed.assign(what="ours: mean and range of maps")
+    made = list(dict.fromkeys(removed["made"]))
     said = pd.DataFrame(
-        [{"extractor": name, "removed": value / 100, "what": "reported"} for name, value in (reported or {}).items()],
-        columns=["extractor", "removed", "what"],
+        [{"extractor": name, "removed": value / 100, "made": "reported"} for name, value in (reported or {}).items()],
+        columns=["extractor", "removed", "made"],
     )
-    names = [named["what"].iloc[0], *(["reported"] if len(said) else [])]
-    colour = alt.Color("what:N", title=None, legend=ABOVE).scale(
-        domain=names, range=[COLOURS[0], REPORTED][: len(names)]
+    colour = alt.Color("made:N", title=None, legend=ABOVE).scale(
+        domain=[*(["reported"] if len(said) else []), *made],
+        range=[*([REPORTED] if len(said) else []), *COLOURS[: len(made)]],
     )
-    base = alt.Chart(named).encode(y=y, color=colour)
-    tooltip = ["extractor:N", *(alt.Tooltip(f"{name}:Q", format=".2%") for name in ("removed", "least", "most")), "n:Q"]
+    base = alt.Chart(removed).encode(y=y, color=colour)
+    shares = (alt.Tooltip(f"{name}:Q", format=".2%") for name in ("removed", "least", "most"))
     diamonds = alt.Chart(said).mark_point(shape="diamond", filled=True, size=140).encode(
         x=x, y=y, color=colour, tooltip=["extractor:N", alt.Tooltip("removed:Q", title="reported", format=".2%")]
     )  # fmt: skip
     return alt.layer(
         base.mark_rule(strokeWidth=5, strokeOpacity=0.35).encode(x="least:Q", x2="most:Q"),
-        base.mark_point(filled=True, size=90).encode(x=x, tooltip=tooltip),
+        base.mark_point(filled=True, size=90).encode(x=x, tooltip=["extractor:N", "made:N", *shares, "n:Q"]),
         diamonds,
     ).properties(width="container", height=34 * len(order) + 20)
 

@@ -54,21 +54,24 @@ def images_per_second(cells: pd.DataFrame, title: str = "") -> Panel:
 
 
 def starved(table: pd.DataFrame, title: str = "") -> Panel:
-    """Draw the share of its time that a trainer waits, by form: full points at random, hollow ones in order.
+    """Draw the share of its time that a trainer waits, by form, device of the trainer and order of reading.
 
-    ``table`` has form, access, value, low, high, n, images_per_second, trainer.
+    ``table`` has device, form, access, value, low, high, n, images_per_second, trainer.
     """
-    base = alt.Chart(table.assign(order=table["access"].replace("sequential", "in order"))).encode(
+    fed = table["device"] + ", " + table["access"].replace({"sequential": "in order", "random": "at random"})
+    names = [f"{device}, {order}" for device in ("GPU", "CPU") for order in ("at random", "in order")]
+    names = [name for name in names if name in set(fed)]
+    base = alt.Chart(table.assign(fed=fed)).encode(
         y=alt.Y("form:N", title=None, sort=list(_FORMS)).axis(labelLimit=200, grid=True, gridOpacity=0.3),
-        yOffset=alt.YOffset("order:N", sort=["random", "in order"]),
-        color=alt.Color("order:N", title="read (click)", sort=["random", "in order"]).scale(
-            domain=["random", "in order"], range=[COLOURS[0], COLOURS[3]]
-        ).legend(orient="top", direction="horizontal"),
+        yOffset=alt.YOffset("fed:N", sort=names),
+        color=alt.Color("fed:N", title="trained on, read (click)", sort=names).scale(
+            domain=names, range=COLOURS[: len(names)]
+        ).legend(orient="top", direction="horizontal", columns=2),
     )  # fmt: skip
-    order = alt.selection_point(fields=["order"], bind="legend")
+    order = alt.selection_point(fields=["fed"], bind="legend")
     x = alt.X("value:Q", title="share of time that the trainer waits", axis=PERCENT).scale(domainMin=0)
     tooltip = [
-        alt.Tooltip("form:N", title="stored as"), alt.Tooltip("order:N", title="read"),
+        alt.Tooltip("form:N", title="stored as"), alt.Tooltip("fed:N", title="trained on, read"),
         alt.Tooltip("value:Q", title="waits", format=".1%"), *interval(".1%"), alt.Tooltip("n:Q", title="seeds"),
         alt.Tooltip("images_per_second:Q", title="images/s", format=",.0f"),
         alt.Tooltip("trainer:Q", title="images/s while it does not wait", format=",.0f"),

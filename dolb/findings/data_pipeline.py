@@ -106,16 +106,16 @@ def _times(row: dict) -> str:
 # The trainer
 
 
-def starved(ds: xr.Dataset, device_kind: str = "cpu") -> pd.DataFrame:
-    """Return the share of its time that the trainer waits, by form and order, with intervals over seeds."""
-    frame = rows(ds, "training", device_kind)
+def starved(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the share of its time that a trainer waits, by device, form and order, with intervals over seeds."""
     made = [
-        {"storage": form, "access": access, **_bounds(student(group["starved"])),
+        {"device": device, "storage": form, "access": access, **_bounds(student(group["starved"])),
          "images_per_second": group["images_per_second"].mean(),
          "trainer": group["trainer_images_per_second"].mean()}
-        for (form, access), group in frame.groupby(["storage", "access"], sort=False)
+        for kind, device in {"cuda": "GPU", "cpu": "CPU"}.items()
+        for (form, access), group in rows(ds, "training", kind).groupby(["storage", "access"], sort=False)
     ]  # fmt: skip
-    columns = ["storage", "access", "value", "low", "high", "n", "images_per_second", "trainer"]
+    columns = ["device", "storage", "access", "value", "low", "high", "n", "images_per_second", "trainer"]
     return _named(pd.DataFrame(made, columns=columns))
 
 

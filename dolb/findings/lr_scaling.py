@@ -25,6 +25,13 @@ def ladder(ds: xr.Dataset) -> pd.DataFrame:
     return frame[frame["arch"].map(count) == count.max()]
 
 
+def repeated(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the runs of the ladder of networks with the most seeds: the best rate of fewer is mostly chance."""
+    frame = ladder(ds)
+    seeds = frame.groupby("arch")["seed"].transform("nunique")
+    return frame[seeds == seeds.max()]
+
+
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy with its interval for every network, batch size and peak rate."""
     return intervals.bootstrapped(ladder(ds), CELL)[0]
@@ -32,7 +39,7 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
 
 def best_rates(ds: xr.Dataset) -> pd.DataFrame:
     """Return the best rate of every network and batch size, with its interval by bootstrap, and the accuracy there."""
-    groups, draws = intervals.bootstrapped(ladder(ds), CELL)
+    groups, draws = intervals.bootstrapped(repeated(ds), CELL)
     rows = []
     for values, group in groups.groupby(CELL[:2], sort=True):
         if len(group) < 3:
@@ -50,7 +57,7 @@ def best_rates(ds: xr.Dataset) -> pd.DataFrame:
 
 def exponents(ds: xr.Dataset) -> dict[str, Estimate]:
     """Return for every network the power of the batch size by which its best rate grows."""
-    groups, draws = intervals.bootstrapped(ladder(ds), CELL)
+    groups, draws = intervals.bootstrapped(repeated(ds), CELL)
     found = {}
     for arch, network in groups.groupby("arch", sort=True):
         sizes = {size: own for size, own in network.groupby("batch_size", sort=True) if len(own) > 2}

@@ -5,7 +5,7 @@ Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -190,9 +190,29 @@ def by_parameter(ds: xr.Dataset) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)[["parameter", "value", "default", "removed"]]
 
 
-def removed(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the share that is noise by extractor: mean, least and most over its maps, of how many trainings."""
-    found = grid(ds).groupby(["extractor", "arch", "weights"], sort=False).agg(
+def by_defaults(ds: xr.Dataset, maps: Mapping[str, Mapping[str, object]]) -> pd.DataFrame:
+    """Return the masks by DBSCAN's own radius on maps that were made so, of extractors that were trained.
+
+    ``maps`` are settings of t-SNE by a name, which is in ``made``. Of two recipes for one network it is the better.
+    """
+    frame = rows(ds)
+    frame = frame[(frame["filter"] == "dbscan") & (frame["weights"] == "trained") & (frame["within"] == "")]
+    frame = frame[(frame["eps"] == 0.5) & (frame["min_samples"] == 5) & (frame["perplexity"] == 30)]
+    frame = frame[better(frame)]
+    found = [
+        frame[(frame[list(settings)] == list(settings.values())).all(axis=1)].assign(made=name)
+        for name, settings in maps.items()
+    ]
+    return pd.concat([frame.head(0).assign(made=""), *found], ignore_index=True)
+
+
+def removed(ds: xr.Dataset, maps: Mapping[str, Mapping[str, object]] | None = None) -> pd.DataFrame:
+    """Return the share that is noise by extractor: mean, least and most over its maps, of how many trainings.
+
+    ``made`` says how the maps are made: as most are, "today", or as ``maps`` has it.
+    """
+    masks = pd.concat([by_defaults(ds, maps or {}), grid(ds).assign(made="today")], ignore_index=True)
+    found = masks.groupby(["made", "extractor", "arch", "weights"], sort=False).agg(
         removed=("removed", "mean"), least=("removed", "min"), most=("removed", "max"), n=("removed", "size"),
         networks=("seed", "nunique"),
     )  # fmt: skip

@@ -76,6 +76,4 @@ def test_without_all_extractors_trained_twice_on_maps_of_2020_it_is_not_yet_meas
 
 
 def test_the_width_of_features_is_a_fact_about_the_networks_that_the_claim_names():
-    verdicts = claims.published_verdicts(["G5", "G17"])
-    assert verdicts["G5"].outcome == "replicated"
-    assert verdicts["G17"].outcome == "not yet measured"
+    assert claims.published_verdicts(["G5"])["G5"].outcome == "replicated"

@@ -19,8 +19,8 @@ def test_every_form_order_and_cache_can_be_chosen():
 def test_a_trainer_that_waits_is_drawn_for_every_form_in_both_orders():
     table = study.starved(joined(made_training(lambda *_: 0.3)))
     (drawn,) = storage.starved(table).to_dict()["datasets"].values()
-    assert {(row["form"], row["order"]) for row in drawn} == {
-        (form, order) for form in study.NAMES.values() for order in ("random", "in order")
+    assert {(row["form"], row["fed"]) for row in drawn} == {
+        (form, f"CPU, {order}") for form in study.NAMES.values() for order in ("at random", "in order")
     }
 
 
