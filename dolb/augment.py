@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-AUGMENTS = ("none", "crop", "crop-flip")
-
 
 def default_augment(name: str) -> tuple[str, int]:
     """Return augmentation and padding that suit a data set: a mirrored digit is none, and volumes stay as they are."""

@@ -7,26 +7,21 @@ same on one device, over ``bn_workers`` shares. torchvision is imported where a 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from dolb.names import ARCHITECTURES, WITH_WEIGHTS, names, require
+
+__all__ = [
+    "ARCHITECTURES", "WITH_WEIGHTS", "build", "features", "ghost_normalize", "initialize", "loss", "msle", "names",
+    "objective", "require",
+]  # fmt: skip
+
 Normalizer = Callable[[int], nn.Module]
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """A network that can be built by name, and where its features are."""
-
-    build: Callable[[int, int, Normalizer], nn.Module]
-    feature_width: int
-    penultimate: str = "avgpool"
-    of_volumes: bool = False  # it makes volumes again, and is trained by MSLE; others score classes, by cross-entropy
 
 
 class SmallResNet(nn.Module):
@@ -46,23 +41,16 @@ class SmallResNet(nn.Module):
         return self.fc(self.avgpool(self.blocks(self.stem(images))).flatten(1))
 
 
-def _small(blocks: int, width: int = 16) -> Architecture:
-    return Architecture(lambda classes, channels, norm: SmallResNet(blocks, width, classes, channels, norm), width)
+def _torchvision(name: str, num_classes: int, channels: int, norm: Normalizer) -> nn.Module:
+    from torchvision.models import get_model
+
+    network = get_model(name, weights=None, num_classes=num_classes, norm_layer=norm)
+    if channels != 3:
+        network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
+    return network
 
 
-def _torchvision(name: str, width: int) -> Architecture:
-    def build(num_classes: int, channels: int, norm: Normalizer) -> nn.Module:
-        from torchvision.models import get_model
-
-        network = get_model(name, weights=None, num_classes=num_classes, norm_layer=norm)
-        if channels != 3:
-            network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
-        return network
-
-    return Architecture(build, width)
-
-
-def _vgg11(num_classes: int, channels: int, _norm: Normalizer) -> nn.Module:
+def _vgg11(num_classes: int, channels: int) -> nn.Module:
     from torchvision.models import vgg11
 
     # As for ImageNet: 32x32 images leave one position, which the pooling copies to the 49 that the head has weights
@@ -122,52 +110,21 @@ class _VolumeNorm(nn.Module):
         return self.norm(volumes.flatten(2, 3)).reshape(volumes.shape)
 
 
-ARCHITECTURES: dict[str, Architecture] = {
-    "smallnet-4": _small(1),
-    "smallnet-8": _small(3),
-    "smallnet-16": _small(7),
-    "resnet18": _torchvision("resnet18", 512),
-    "resnet34": _torchvision("resnet34", 512),
-    "resnet50": _torchvision("resnet50", 2048),
-    "resnet101": _torchvision("resnet101", 2048),
-    "resnet152": _torchvision("resnet152", 2048),
-    # Many weights for little arithmetic, and no batch norm: the network for measuring communication.
-    "vgg11": Architecture(_vgg11, 4096, penultimate="classifier.4"),
-    "volumenet": Architecture(lambda _, side, norm: VolumeNet(side, norm), 64, penultimate="code", of_volumes=True),
-}
-
-
-def _not_built(*_: object) -> nn.Module:
-    raise ValueError(f"{', '.join(WITH_WEIGHTS)} come with weights, as extractors; accepted: {', '.join(names())}")
-
-
-# Networks that ``filtering.features`` has with their ImageNet weights, and that are not trained here.
-WITH_WEIGHTS: dict[str, Architecture] = {
-    "efficientnet-lite0": Architecture(_not_built, 1280, penultimate="network._avg_pooling")
-}
-
-
-def names() -> tuple[str, ...]:
-    """Return the names that ``build`` accepts."""
-    return tuple(ARCHITECTURES)
-
-
-def require(name: str) -> Architecture:
-    """Return the architecture of that name, or raise a ``ValueError`` that lists what there is."""
-    if name not in ARCHITECTURES | WITH_WEIGHTS:
-        close = difflib.get_close_matches(name, names(), n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"network {name!r} is not known{hint}; accepted: {', '.join(names())}")
-    return (ARCHITECTURES | WITH_WEIGHTS)[name]
-
-
 def build(name: str, num_classes: int, channels: int = 3, bn_workers: int = 1) -> nn.Module:
     """Build a network from scratch; its initial weights come from torch's current random state."""
 
     def norm(width: int) -> nn.Module:
         return nn.BatchNorm2d(width) if bn_workers == 1 else GhostBatchNorm2d(width, bn_workers)
 
-    return require(name).build(num_classes, channels, norm)
+    require(name)
+    if name in WITH_WEIGHTS:
+        raise ValueError(f"{', '.join(WITH_WEIGHTS)} come with weights, as extractors; accepted: {', '.join(names())}")
+    if name.startswith("smallnet"):
+        depth = int(name.removeprefix("smallnet-"))
+        return SmallResNet(depth // 2 - 1, require(name).feature_width, num_classes, channels, norm)
+    if name == "vgg11":
+        return _vgg11(num_classes, channels)
+    return VolumeNet(channels, norm) if name == "volumenet" else _torchvision(name, num_classes, channels, norm)
 
 
 def ghost_normalize(

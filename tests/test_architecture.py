@@ -12,8 +12,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 VAGUE_NAMES = {"utils", "helpers", "common", "manager"}
 
 LEAVES = {
-    *("dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.progress", "dolb.results", "dolb.volumes"),
-    "dolb.training.schedule",
+    *("dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.names", "dolb.progress", "dolb.results"),
+    *("dolb.training.schedule", "dolb.volumes"),
 }
 ROOMS = {"dolb.filtering", "dolb.training", "dolb.profiling"}
 READERS = {"dolb.findings", "dolb.figures", "dolb.claims"}
@@ -22,6 +22,7 @@ READERS = {"dolb.findings", "dolb.figures", "dolb.claims"}
 ARROWS = {
     "dolb": set(),
     **{leaf: set() for leaf in LEAVES},
+    "dolb.models": {"dolb.names"},
     # A data set, and those that take a file of their own to find and verify; the rest of dolb sees `data` alone.
     "dolb.images": set(),
     "dolb.verified": {"dolb.images"},

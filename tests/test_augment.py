@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from dolb.augment import AUGMENTS, DeviceImages, EpochDraw, default_augment, draw_epoch
+from dolb.augment import DeviceImages, EpochDraw, default_augment, draw_epoch
+from dolb.names import AUGMENTS
 
 DRAWS = {"augment": "crop-flip", "pad": 4}
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)

@@ -21,7 +21,8 @@ def test_a_notebook_on_communication_trains_under_the_libraries_that_are_here(na
     if "horovod" not in libraries:
         require_part("horovod", False, "Horovod is not installed")
     begun = cpu_seconds()
-    source, parameters = repo_root / "notebooks" / f"{name}.ipynb", {"scale": "demo", "store": str(tmp_path / name)}
+    source = repo_root / "notebooks" / f"{name}.ipynb"
+    parameters = {"scale": "demo", "store": str(tmp_path / name), "repeats": 1}
     target = publishing.run_notebook(source, tmp_path / f"{name}.ipynb", parameters, cwd=tmp_path, progress=False)
     assert "scale demo" in outputs_of(target)
     rows = [results.load(path) for path in (tmp_path / name).glob("*.nc")]

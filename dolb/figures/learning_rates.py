@@ -127,7 +127,7 @@ def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: s
     (choice,), base = _chosen(alt.Chart(tiles), tiles, ("arch",))
     _, ridge = _chosen(alt.Chart(best), best, ("arch",))
     if len(best):
-        choice.param.value = by_depth(best["arch"])[-1]  # a network whose best rates are known
+        choice.param.value = by_depth(best["arch"])[-1]  # type: ignore[union-attr]  # one whose best rates are known
     colour = alt.Color("accuracy:Q", title="test accuracy").scale(scheme="viridis").legend(format=".0%", orient="right")
     tile = base.mark_rect().encode(x=x, y=y, y2="top:Q", color=colour, tooltip=accuracy_tooltip()).add_params(choice)
     line = ridge.mark_line(color="white", strokeWidth=2, point={"color": "white", "size": 50})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dolb import models
+from dolb import names
 from dolb.config import Keyed
 
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
@@ -50,7 +50,7 @@ class FilterConfig(Keyed):
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
         super().__post_init__()
-        models.require(self.arch)
+        names.require(self.arch)
         self.refuse_unknown(filter=FILTERS, weights=WEIGHTS, map_start=STARTS)
         self.refuse_below(0, "map_rate")
         if (self.filter == "share") != (0 < self.share < 1):
@@ -106,7 +106,7 @@ class PlantedConfig(Keyed):
     def __post_init__(self) -> None:
         """Refuse what cannot be planted."""
         super().__post_init__()
-        models.require(self.arch)
+        names.require(self.arch)
         self.refuse_below(0, "drawn_examples", "flipped_share", "garbage_share")
         self.refuse_not_positive("removed_share")
         if not 0 < self.flipped_share + self.garbage_share < 1:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dolb import models
+from dolb import names
 from dolb.config import Keyed
 
 LIBRARIES = ("ddp", "horovod")
@@ -71,7 +71,7 @@ class ScalingConfig(Keyed):
         for name, value in self.as_dict().items():
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"{name} must be a number, got {value}")
-        models.require(self.arch)
+        names.require(self.arch)
         self.refuse_unknown(library=LIBRARIES, scaling=SCALINGS, device_kind=DEVICES, hook=HOOKS)
         self.refuse_below(1, "ranks", "batch_size_per_rank", "bn_workers", "steps", "hosts", "nodes", "average_every")
         self.refuse_below(
@@ -156,7 +156,7 @@ class StorageConfig(Keyed):
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
         super().__post_init__()
-        models.require(self.arch)
+        names.require(self.arch)
         self.refuse_unknown(
             task=TASKS, storage=FORMATS, access=("random", "sequential"), cache=("cold", "warm"), device_kind=DEVICES
         )

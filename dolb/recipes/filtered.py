@@ -25,7 +25,6 @@ LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo"
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
 LARGE_SEEDS = {"paper": (4, 8), "demo": (3, 3)}  # below that, and from there on; the three main sets have more
 MAIN_SEEDS = {"paper": 10, "demo": 3}  # of the three main sets, with small and with large batches
-PRETRAINED = {"paper": (256, 6272), "demo": ()}  # batch sizes at which what a pretrained extractor keeps is trained on
 BETTER_RATES = {"paper": (0.1, 0.2), "demo": (1.6,)}  # on the paper's data `tuning` found both better, and 0.2 the best
 SMALL = {"paper": (64, 128, 256), "demo": (128, 256)}
 SMALL_SEEDS = 3  # of the other sets, and of equal updates
@@ -105,13 +104,13 @@ def filtered_large_batch(
     """
     added, (few, many) = _own_names(own), LARGE_SEEDS[scale]
     main = (*MAIN_SETS, *added)
-    standard = (*MAIN_SETS, *filter(None, [STUDIES[scale].best_baseline]))
+    study = STUDIES[scale]
+    standard = (*MAIN_SETS, *filter(None, [study.best_baseline, "pretrained" if study.pretrained else ""]))
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS})
         for size in batch_sizes or LARGE[scale]
         for fewer in [many if size >= MORE_SEEDS_FROM[scale] else few]
-        for also in [("pretrained",) if size in PRETRAINED[scale] else ()]
-        for name in dict.fromkeys((*(sets or (*standard, *also)), *added))
+        for name in dict.fromkeys((*(sets or standard), *added))
         for seed in seeds or range(MAIN_SEEDS[scale] if name in main else fewer)
     ]
     return _runs(scale, "filtered-large-batch", cells, epochs, kept, own)

@@ -6,12 +6,12 @@ import math
 import re
 from dataclasses import dataclass, fields
 
-from dolb import augment as augmentation
-from dolb import models
+from dolb import names
 from dolb.config import Keyed
 from dolb.training import schedule
 
-AUGMENTS = ("default", *augmentation.AUGMENTS)
+AUGMENTS = ("default", *names.AUGMENTS)
+EVAL_BATCH = 5000  # test images that are looked at together
 PRECISIONS = ("fp32", "bf16")
 # Update rules, each with the fields that it alone reads.
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"sgd": (), "nesterov": (), "lars": ("trust",), "lamb": ("max_gradient_norm",)}
@@ -59,7 +59,7 @@ class RunConfig(Keyed):
         for name, value in self.as_dict().items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, got {value}")
-        models.require(self.arch)
+        names.require(self.arch)
         schedule.parse_decay(self.decay)
         self.refuse_unknown(
             lr_scaling=schedule.SCALINGS, augment=AUGMENTS, precision=PRECISIONS, optimizer=tuple(OPTIMIZERS),

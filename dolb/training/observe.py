@@ -22,9 +22,9 @@ from dolb import progress as shown
 from dolb.augment import DeviceImages
 from dolb.data import ImageData
 from dolb.training import engine, packing, processes
-from dolb.training.config import RunConfig
+from dolb.training.config import EVAL_BATCH, RunConfig
 from dolb.training.device import Mark, resolve_device
-from dolb.training.run import EVAL_BATCH, PausedRuns
+from dolb.training.run import PausedRuns
 
 
 @dataclass(frozen=True, eq=False)

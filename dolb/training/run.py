@@ -26,7 +26,7 @@ from dolb.augment import DeviceImages, EpochDraw, Place, default_augment, draw_e
 from dolb.data import ImageData
 from dolb.results.files import write_whole
 from dolb.training import schedule
-from dolb.training.config import RunConfig
+from dolb.training.config import EVAL_BATCH, RunConfig
 from dolb.training.convolution import with_fast_gradients
 from dolb.training.device import Mark, device_name, host_peak
 from dolb.training.step import EagerNetwork
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dolb.kernels.fused import FusedNetwork
 
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
-EVAL_BATCH = 5000
 PICTURED = 6  # test volumes of which a run of volumes keeps a picture
 
 _PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours", "parts", "started_at")

@@ -10,7 +10,7 @@ from dolb.findings import batch_size as study
 from dolb.findings import recommend
 from dolb.findings.runs import final_accuracy
 from dolb.profiling import steps
-from dolb.training.run import EVAL_BATCH
+from dolb.training.config import EVAL_BATCH
 
 
 def test_accuracies_and_seconds_of_a_run_alone():

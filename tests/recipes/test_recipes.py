@@ -56,9 +56,10 @@ def test_every_published_run_is_of_the_grid_and_keeps_its_key(slug):
     found = results.published(slug)
     more = {"kept": (47_441, 50_000)} if recipes.takes(slug, "kept") else {}
     more |= {"tried": reached(found)} if recipes.takes(slug, "tried") else {}
+    where = [{"device": device} for device in ("cpu", "cuda")] if recipes.takes(slug, "device") else [{}]
     measured = found["source"].to_numpy() == "measured"
     assert set(map(str, found["key"].to_numpy()[measured])) <= {
-        run.key for run in recipes.configs(slug, "paper", **more)
+        run.key for here in where for run in recipes.configs(slug, "paper", **more, **here)
     }
 
 
