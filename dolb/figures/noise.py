@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS, REPORTED, Panel, by_depth, picked
+from dolb.figures.style import COLOURS, REPORTED, Panel, by_depth, picked
 
 CLASSES = [
     "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#7f5f3f", "#999999", "#B2DF8A", "#6A3D9A",
@@ -56,8 +56,10 @@ def noise_by_map(table: pd.DataFrame, reported: float | None = None) -> Panel:
     networks = list(dict.fromkeys(named["network"]))
     x = alt.X("removed:Q", title=_SHARE).axis(format=".0%", tickCount=6).scale(zero=True)
     y = alt.Y("map:N", title=None, sort=order).axis(labelLimit=230)
-    colour = alt.Color("network:N", title=None, legend=ABOVE, sort=networks).scale(
-        domain=networks, range=COLOURS[: len(networks)]
+    colour = (
+        alt.Color("network:N", title=None, sort=networks)
+        .legend(orient="top", columns=1)
+        .scale(domain=networks, range=COLOURS[: len(networks)])
     )
     tooltip = ["map:N", "network:N", alt.Tooltip("removed:Q", title="noise", format=".2%")]
     points = alt.Chart(named).mark_point(filled=True, size=120).encode(x=x, y=y, color=colour, tooltip=tooltip)
@@ -89,9 +91,13 @@ def noise_by_extractor(removed: pd.DataFrame, reported: Mapping[str, float] | No
         [{"extractor": name, "removed": value / 100, "made": "reported"} for name, value in (reported or {}).items()],
         columns=["extractor", "removed", "made"],
     )
-    colour = alt.Color("made:N", title=None, legend=ABOVE).scale(
-        domain=[*(["reported"] if len(said) else []), *made],
-        range=[*([REPORTED] if len(said) else []), *COLOURS[: len(made)]],
+    colour = (
+        alt.Color("made:N", title=None)
+        .legend(orient="top", columns=2)
+        .scale(
+            domain=[*(["reported"] if len(said) else []), *made],
+            range=[*([REPORTED] if len(said) else []), *COLOURS[: len(made)]],
+        )
     )
     base = alt.Chart(removed).encode(y=y, color=colour)
     shares = (alt.Tooltip(f"{name}:Q", format=".2%") for name in ("removed", "least", "most"))
@@ -112,8 +118,10 @@ def noise_by_eps(curve: pd.DataFrame, default: float = 0.5, reported: float | No
     """
     names = by_depth(curve["extractor"])
     chosen = alt.selection_point(fields=["extractor"], bind="legend")
-    colour = alt.Color("extractor:N", title=None, legend=ABOVE, sort=names).scale(
-        domain=names, range=(COLOURS * len(names))[: len(names)]
+    colour = (
+        alt.Color("extractor:N", title=None, sort=names)
+        .legend(orient="top", columns=3)
+        .scale(domain=names, range=(COLOURS * len(names))[: len(names)])
     )
     x = alt.X("eps:Q", title="radius eps, in units of the map").scale(type="log", nice=False)
     lines = alt.Chart(curve).mark_line(strokeWidth=2).encode(
