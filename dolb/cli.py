@@ -8,6 +8,7 @@ import inspect
 import os
 import shlex
 import tempfile
+import warnings
 import webbrowser
 from collections.abc import Callable, Collection
 from dataclasses import fields, replace
@@ -28,6 +29,8 @@ class _Plainly(TyperGroup):
     """Commands that end with the message alone, and exit code 2, where the fault is one that the user can mend."""
 
     def invoke(self, ctx: Any) -> Any:
+        before = warnings.formatwarning
+        warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -41,6 +44,8 @@ class _Plainly(TyperGroup):
             said = usage() if usage else str(error) or type(error).__name__
             typer.secho(f"error: {said}", fg="red", err=True)
             raise typer.Exit(2) from error
+        finally:
+            warnings.formatwarning = before
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -686,6 +691,8 @@ def filter_command(
     With --method all there is a mask of each, and one table of how many each removes and how far they agree.
     """
     from dolb import data as datasets
+
+    datasets.require(name, data_dir)
     from dolb import map_pages, own, results
 
     given = own.read_features(features) if features else None
@@ -748,6 +755,8 @@ def train_command(
     Finished runs are kept in the store: call again after an interruption, or with more seeds, and it goes on.
     """
     from dolb import data as datasets
+
+    datasets.require(name, data_dir)
     from dolb import own, train_page
     from dolb.filtering import masks
 
@@ -774,7 +783,9 @@ def train_command(
 
 @app.command("recommend")
 def recommend_command(
-    name: Annotated[str, typer.Argument(help="imagefolder:PATH, with train/CLASS/* and test/CLASS/* in it.")],
+    name: Annotated[
+        str, typer.Argument(help="imagefolder:PATH, with CLASS/* in it, or train/CLASS/* and test/CLASS/*.")
+    ],
     arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
     seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each batch size.")] = 5,
@@ -795,6 +806,8 @@ def recommend_command(
     Finished runs are kept in the store. The exit code is 3 if the minutes were too few.
     """
     from dolb import data as datasets
+
+    datasets.require(name, data_dir)
     from dolb import own_batch
 
     data = datasets.load(name, data_dir)
@@ -803,7 +816,7 @@ def recommend_command(
     try:
         found = own_batch.recommend(data, store=store, device=device, data_dir=data_dir, **how)
     except TimeoutError as early:
-        typer.echo(f"the {minutes:g} minutes are over, and runs are left; call again to go on")
+        typer.echo(f"--minutes {minutes:g} are over, and runs are left; call again to go on")
         raise typer.Exit(3) from early
     run, noise, best, taken, above = found.run, found.noise, found.best, found.taken, found.above
     typer.echo(f"{run.arch}, {run.epochs} epochs; best rate at batch {run.batch_size}: {run.lr:g}")

@@ -13,7 +13,7 @@ import numpy as np
 from dolb import cifar10, fashion_mnist, imagefolder, volumes
 from dolb.images import DataError, ImageData, Splits, assemble, digests_of
 
-__all__ = ["IMAGEFOLDER", "DataError", "ImageData", "class_names", "load", "names", "train_files"]
+__all__ = ["IMAGEFOLDER", "DataError", "ImageData", "class_names", "load", "names", "require", "train_files"]
 
 IMAGEFOLDER = "imagefolder:"
 _VERIFIED = {one.name: one for one in (cifar10.CIFAR10, fashion_mnist.FASHION_MNIST)}
@@ -40,13 +40,7 @@ def load(name: str, data_dir: str | Path | None = None, *, download: bool = True
 
     ``data_dir`` defaults to the environment's ``DOLB_DATA``, then to ``dolb`` in the user's cache folder.
     """
-    folder = _folder(data_dir)
-    if name.startswith(IMAGEFOLDER):
-        folder = imagefolder.find(name, folder)
-    elif name not in names():
-        close = difflib.get_close_matches(name.lower(), names(), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise DataError(f"unknown data set {name!r}; accepted: {', '.join(names())}{hint}")
+    folder = require(name, data_dir)
     with _LOADING:
         if (name, folder) not in _LOADED:
             if name == "digits":
@@ -61,6 +55,19 @@ def load(name: str, data_dir: str | Path | None = None, *, download: bool = True
                 del _LOADED[next(iter(_LOADED))]
             _LOADED[name, folder] = data
         return _LOADED[name, folder]
+
+
+def require(name: str, data_dir: str | Path | None = None) -> Path:
+    """Return the folder of a data set, or raise a ``DataError`` if there is none of that name, unseen."""
+    folder = _folder(data_dir)
+    if name.startswith(IMAGEFOLDER):
+        return imagefolder.find(name, folder)
+    if name not in names():
+        close = difflib.get_close_matches(name.lower(), names(), n=1)
+        close = [f"{IMAGEFOLDER}{name}"] if os.path.isdir(name) else close  # False for whatever is no path
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise DataError(f"unknown data set {name!r}; accepted: {', '.join(names())}{hint}")
+    return folder
 
 
 def train_files(name: str, data_dir: str | Path | None = None) -> list[str]:

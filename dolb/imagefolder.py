@@ -49,7 +49,7 @@ def find(name: str, data_dir: Path) -> Path:
     ) as error:  # too long a name, a loop of links or no such user, a zero byte
         raise DataError(f"{name!r} cannot be looked up: {_reason(error)}; accepted: a folder with {_LAYOUT}") from error
     places = " nor ".join(dict.fromkeys(map(str, candidates)))
-    raise DataError(f"{name!r} is neither {places}; accepted: a folder with {_LAYOUT}")
+    raise DataError(f"{name!r} is no folder: there is no {places}; accepted: a folder with {_LAYOUT}")
 
 
 def splits(folder: Path) -> tuple[Classes, Classes]:

@@ -42,6 +42,13 @@ def plan(
         known = [results.published_or_none(slug), *finished(results.RunStore(store), slug, changes.get("data"))]
         changes["tried"] = {key: value for ds in known if ds is not None for key, value in reached(ds).items()}
     configs = recipes.configs(slug, scale, **changes)
+    if str(changes.get("data")).startswith(datasets.IMAGEFOLDER):
+        images, largest = len(datasets.train_files(changes["data"], data_dir)), max(one.batch_size for one in configs)
+        if largest > images:
+            raise ValueError(
+                f"{slug} has batches of up to {largest:,}, and {changes['data']} has {images:,} training images; "
+                "name smaller ones by --batch-sizes"
+            )
     if keep:
         recipes.require_own(slug)
         changes["own"] = _own_sets(keep, configs[0].data, data_dir)

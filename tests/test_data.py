@@ -163,7 +163,9 @@ def test_a_file_that_is_no_image_is_named(tmp_path):
 
 
 def test_a_missing_split_or_class_or_folder_is_named(tmp_path):
-    with pytest.raises(data.DataError, match=r"'imagefolder:pets' is neither .*pets nor .*pets; accepted: a folder"):
+    with pytest.raises(
+        data.DataError, match=r"'imagefolder:pets' is no folder: there is no .*pets nor .*pets; accepted: a folder"
+    ):
         data.load("imagefolder:pets", tmp_path)
     write_image(tmp_path / "pets/train/cat/0.png", np.zeros((4, 4, 3), dtype=np.uint8))
     with pytest.raises(data.DataError, match=r"pets has no folder test; accepted: train/<class>"):

@@ -82,7 +82,7 @@ def load_keep(path: str | Path, data: ImageData) -> np.ndarray:
     The file is one that ``save_keep`` wrote, or the decisions that the page of ``dolb view`` saved.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no mask {path}; make one with save_keep")
+        raise FileNotFoundError(f"there is no mask {path}; `dolb filter` and `dolb keep` make some")
     if decisions.is_decisions(path):
         return decisions.load(path, data)
     try:
@@ -96,7 +96,9 @@ def load_keep(path: str | Path, data: ImageData) -> np.ndarray:
 def require_data(ds: xr.Dataset, data: ImageData, path: str | Path) -> None:
     """Raise a ``MaskError`` unless a Dataset holds masks that were made for these data."""
     if "keep" not in ds or "data_fingerprint" not in ds:
-        raise MaskError(f"{path} holds no mask with the fingerprint of its data; make one with save_keep")
+        raise MaskError(
+            f"{path} holds no mask with the fingerprint of its data; `dolb filter` and `dolb keep` make some"
+        )
     made_for = {str(value) for value in np.atleast_1d(ds["data_fingerprint"].values)}
     if made_for != {data.fingerprint}:
         raise MaskError(

@@ -8,6 +8,7 @@ it, else by multiplications within the network, which give no time to what memor
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -164,10 +165,12 @@ def images_per_second(arch: str, gpu: str, batch: int, precision: str = "fp32") 
     known = table[(table["arch"] == arch) & (table["gpu"] == gpu) & (table["precision"] == precision)]
     if known.empty:
         mine = table[table["arch"] == arch]
+        if mine.empty and (close := difflib.get_close_matches(arch, table["arch"].unique(), n=1)):
+            raise ValueError(f"no throughput of {arch!r} is known; did you mean {close[0]!r}?")
         there = ", ".join(f"{row.gpu} in {row.precision}" for row in mine.itertuples()) or "none"
         raise ValueError(
             f"how fast {arch or repr(arch)} trains on {gpu!r} in {precision} is not known; known for it: {there}; "
-            "give the images per second of one GPU yourself"
+            "give the images per second of one GPU yourself (--images-per-second)"
         )
     return float(known["images_per_second"].iloc[int(np.argmin(np.abs(np.log(known["batch"] / batch))))])
 
