@@ -69,6 +69,10 @@ data imagefolder:pets --data-dir                      | --data-dir
 data                                                  | name
 # filter: options
 filter imagefolder:pets --method papre                | 'papre'
+filter pets                                           | did you mean 'imagefolder:pets'?
+sweep lr-scaling --data imagefolder:none --dry-run    | is no folder
+sweep lr-scaling --data imagefolder:pets --dry-run    | --batch-sizes
+predict --network resnet5                             | did you mean 'resnet50'?
 filter imagefolder:pets --method ""                   | ''
 filter imagefolder:pets --method paper,knee           | 'paper,knee'
 filter imagefolder:pets --share 1.0                   | share is 1.0
