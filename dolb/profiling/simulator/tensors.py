@@ -165,11 +165,11 @@ def images_per_second(arch: str, gpu: str, batch: int, precision: str = "fp32") 
     known = table[(table["arch"] == arch) & (table["gpu"] == gpu) & (table["precision"] == precision)]
     if known.empty:
         mine = table[table["arch"] == arch]
-        if mine.empty and (close := difflib.get_close_matches(arch, table["arch"].unique(), n=1)):
-            raise ValueError(f"no throughput of {arch!r} is known; did you mean {close[0]!r}?")
         there = ", ".join(f"{row.gpu} in {row.precision}" for row in mine.itertuples()) or "none"
+        close = difflib.get_close_matches(arch, table["arch"].unique(), n=1) if mine.empty else []
         raise ValueError(
-            f"how fast {arch or repr(arch)} trains on {gpu!r} in {precision} is not known; known for it: {there}; "
+            f"how fast {arch or repr(arch)} trains on {gpu!r} in {precision} is not known; known for it: {there}"
+            f"{f' (did you mean {close[0]!r}?)' if close else ''}; "
             "give the images per second of one GPU yourself (--images-per-second)"
         )
     return float(known["images_per_second"].iloc[int(np.argmin(np.abs(np.log(known["batch"] / batch))))])
