@@ -62,7 +62,7 @@ _NETWORKS = {
         "resnet34": _Curves(RATES[1:-1], BATCH_SIZES, more_seeds=_MORE_SEEDS["resnet34"]),
         "resnet101": _Curves(RATES[1:-1], BATCH_SIZES[3:], more_seeds=_MORE_SEEDS["resnet101"]),
     },
-    "demo": {arch: _Curves((0.01, 0.1, 0.5), (16, 64, 256, 1024, 1437)) for arch in ("smallnet-4", "smallnet-8")},
+    "demo": {arch: _Curves((0.01, 0.1, 0.5), (16, 64, 256, 1024)) for arch in ("smallnet-4", "smallnet-8")},
 }
 # Batch norm is studied with the first network at one rate, over ever smaller shares of one batch. The paper's data set
 # is a multiple of that batch: a last partial batch would be dealt to the same workers, a few examples each.

@@ -23,11 +23,11 @@ DEMO_SETS = (*MAIN_SETS, "recursive", "neighbours", "confident")
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
 LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (256, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
-LARGE_SEEDS = {"paper": (4, 8), "demo": (3, 3)}  # below that, and from there on; the three main sets have more
-MAIN_SEEDS = {"paper": 10, "demo": 3}  # of the three main sets, with small and with large batches
+LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on; the three main sets have more
+MAIN_SEEDS = {"paper": 10, "demo": 2}  # of the three main sets, with small and with large batches
 BETTER_RATES = {"paper": (0.1, 0.2), "demo": (1.6,)}  # on the paper's data `tuning` found both better, and 0.2 the best
 SMALL = {"paper": (64, 128, 256), "demo": (128, 256)}
-SMALL_SEEDS = 3  # of the other sets, and of equal updates
+SMALL_SEEDS = {"paper": 3, "demo": 2}  # of the other sets, and of equal updates
 WEIGHT_DECAYS = {"paper": (0.005, 0.01, 0.012, 0.0135), "demo": (0.0005, 0.005)}
 # Accuracy rises up to the last of the study's weight decays; one beyond it, for the main sets, shows if it goes on.
 BEYOND: dict[str, tuple[float, ...]] = {"paper": (0.02,), "demo": ()}
@@ -73,7 +73,7 @@ def filtered_small_batch(
     name that runs call them, as ``masks.own_sets`` returns.
     """
     largest, study_sets = SMALL[scale][-1], SETS if scale == "paper" else DEMO_SETS
-    added, few, many = _own_names(own), SMALL_SEEDS, MAIN_SEEDS[scale]
+    added, few, many = _own_names(own), SMALL_SEEDS[scale], MAIN_SEEDS[scale]
     main = (*MAIN_SETS, *added)
     cells = [
         _Cell(size, name, seed, {"weight_decay": decay}, twice)

@@ -94,10 +94,10 @@ def test_winners_are_the_best_trials_with_seeds_that_no_trial_had():
     best = [trial for trial in search if trial.optimizer == "lars"][1]
     winners = recipes.configs(SLUG, "demo", part="winners", tried=reached(search, best))
     assert {run.seed for run in search} == {0}
-    assert {run.seed for run in winners} == {1, 2, 3}
+    assert {run.seed for run in winners} == {1, 2}
     own = [run for run in winners if (run.optimizer, run.batch_size) == (best.optimizer, best.batch_size)]
     assert {run.lr for run in own} == {best.lr}
-    assert len(winners) == 2 * 3 * 4  # sizes, seeds, methods; the stack is not tried yet
+    assert len(winners) == 2 * 2 * 4  # sizes, seeds, methods; the stack is not tried yet
 
 
 def test_the_stack_has_the_best_optimizer_and_what_alone_was_better_than_plain():
