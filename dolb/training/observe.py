@@ -8,8 +8,8 @@ fastest step; what is read of it is enqueued behind each epoch, before the next 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,8 +39,8 @@ class Observed:
     config: RunConfig
     result: xr.Dataset
     weights: dict[str, torch.Tensor]
-    correct: np.ndarray = field(default_factory=lambda: np.empty(0))
-    probabilities: np.ndarray = field(default_factory=lambda: np.empty(0))
+    correct: np.ndarray
+    probabilities: np.ndarray
 
     @property
     def device_seconds(self) -> float:
@@ -62,68 +62,37 @@ class OutOfFold(NamedTuple):
 
 
 class _WatchedRun(engine.Run):
-    """A run that evaluates further images behind every epoch; in slices, so that memory stays that of a slice."""
+    """A run that evaluates further images behind epochs; in slices, so that memory stays that of a slice."""
 
-    def __init__(self, *args: object, seen: DeviceImages, checkpoints: Sequence[int], follow: bool):
-        self.seen, self.checkpoints, self.follow = seen, set(checkpoints), follow
-        self.epochs_launched = 0
+    def __init__(self, *args: Any, seen: DeviceImages, checkpoints: Sequence[int], follow: bool, into: dict):
+        self.seen, self.checkpoints, self.follow, self.into = seen, checkpoints, follow, into
         self.correct: list[torch.Tensor] = []
         self.probabilities: list[torch.Tensor] = []
-        super().__init__(*args)  # type: ignore[arg-type]
+        super().__init__(*args)
 
     def _launch(self, name: int, repeats: int = 1) -> Mark:
-        if name:
-            return super()._launch(name, repeats)
-        super()._launch(name)
-        self.epochs_launched += 1
-        asked, ends = self.epochs_launched in self.checkpoints, [*range(0, len(self.seen), EVAL_BATCH), len(self.seen)]
+        mark, asked = super()._launch(name, repeats), self.epoch + 1 in self.checkpoints
+        if name or not (self.follow or asked):
+            return mark
+        ends = [*range(0, len(self.seen), EVAL_BATCH), len(self.seen)]
         with self._on_stream(), torch.no_grad():
-            if self.follow or asked:
-                scores = [self.program.evaluate(self.seen, *part).float() for part in itertools.pairwise(ends)]
-                if self.follow:
-                    self.correct.append(torch.cat([part.argmax(1) for part in scores]) == self.seen.labels)
-                if asked:
-                    self.probabilities.append(torch.cat([part.softmax(1) for part in scores]))
+            scores = [self.program.evaluate(self.seen, *part).float() for part in itertools.pairwise(ends)]
+            if self.follow:
+                self.correct.append(torch.cat([part.argmax(1) for part in scores]) == self.seen.labels)
+            if asked:
+                self.probabilities.append(torch.cat([part.softmax(1) for part in scores]))
             return Mark(self.device)
 
-    def observed(self, result: xr.Dataset) -> Observed:
-        """Return what was seen of a run that has ended."""
+    def result(self) -> xr.Dataset:
+        """Return the finished run, and leave what was seen of it; a network that diverged has no weights."""
+        ds, known = super().result(), {} if self.diverged else self.network.state_dict()
+        weights = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in known.items()}
         says = [np.array([one.cpu().numpy() for one in rows]) for rows in (self.correct, self.probabilities)]
-        return Observed(self.config, result, _weights(self), *says)
+        self.into[self.config.key] = Observed(self.config, ds, weights, *says)
+        return ds
 
 
 def networks(
-    configs: Sequence[RunConfig],
-    data: ImageData | engine.DataOf,
-    *,
-    device: str = "auto",
-    at_once: int | None = None,
-    step: str | None = None,
-    paused: PausedRuns | None = None,
-    keep_ended: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    progress: bool = True,
-) -> Iterator[Observed]:
-    """Train runs, several at a time, as in ``engine.train_many``, and yield each with its network.
-
-    Once ``stop()`` is True, what is in flight is left in ``paused``, if there is one, and goes on another time. With
-    ``keep_ended`` runs that have ended are left there too, until the caller drops them: another time they are at their
-    end at once. The network of a run that diverged has no weights.
-    """
-
-    def watch(run: engine.Run, epoch: int) -> None:
-        if keep_ended and paused and epoch == run.config.epochs:
-            paused.keep(run)
-
-    how: dict[str, Any] = {"at_once": at_once, "step": step, "paused": paused, "stop": stop, "progress": progress}
-    for config, run, result in _trained(configs, data, resolve_device(device), watch=watch, **how):
-        kept = _weights(run) if run and result is not None and not result["diverged"].item() else {}
-        del run  # whose memory the next one may need
-        if result is not None:
-            yield Observed(config, result, kept)
-
-
-def observe_all(
     configs: Sequence[RunConfig],
     data: ImageData | engine.DataOf,
     *,
@@ -131,14 +100,17 @@ def observe_all(
     device: str = "auto",
     checkpoints: Sequence[int] = (),
     follow: bool = False,
-    stop: Callable[[], bool] = lambda: False,
+    paused: PausedRuns | None = None,
+    keep_ended: bool = False,
     progress: bool = True,
-) -> list[Observed]:
-    """Train runs and return each with its network and what that says of the training examples.
+    **how: Any,
+) -> Iterator[Observed]:
+    """Train runs, several at a time, as ``engine.train_many`` does with ``how``, and yield each with its network.
 
     ``checkpoints`` are epochs, from 1, after which the class probabilities of every example are kept; ``follow`` keeps
     after every epoch which are right; ``held`` are examples to ask about in place of those that a run is trained on.
-    Once ``stop()`` is True, all is given up with ``engine.RunAbandoned``.
+    What a stop leaves in flight goes on another time from ``paused``, if there is one. With ``keep_ended`` runs that
+    have ended are left there too, until the caller drops them: another time they are at their end at once.
     """
     where = resolve_device(device)
     ended: dict[str, Observed] = {}
@@ -148,60 +120,36 @@ def observe_all(
         if held is not None:
             others = held(config)
             seen = DeviceImages(others.train_images, others.train_labels, own.mean, own.std, where, 0)
-        return _WatchedRun(config, own, train, *rest, seen=seen, checkpoints=checkpoints, follow=follow)
+        asked: dict[str, Any] = {"seen": seen, "checkpoints": checkpoints, "follow": follow}
+        return _WatchedRun(config, own, train, *rest, **asked, into=ended)
 
-    for config, run, result in _trained(configs, data, where, make=make, stop=stop, progress=progress):
-        if result is None:
-            break
-        assert isinstance(run, _WatchedRun)
-        if run.diverged:
-            raise ValueError(f"the run {config} diverged in epoch {len(run.measured)}; it says nothing of the examples")
-        ended[config.key] = run.observed(result)
-        del run  # whose memory the next one may need
+    def watch(run: engine.Run, epoch: int) -> None:
+        bar.update()
+        if keep_ended and paused and epoch == run.config.epochs:
+            paused.keep(run)
+
+    names = ", ".join(dict.fromkeys(f"{config.arch} on {config.subset}" for config in configs))
+    bar = shown.bar(sum(c.epochs for c in configs), names, "epoch", progress)
+    with processes.one_thread(), bar:
+        packs = packing.in_packs(configs)
+        for config, result in engine.train_many(packs, data, where, make=make, watch=watch, paused=paused, **how):
+            if result is not None:
+                yield ended.pop(config.key)
+
+
+def observe_all(configs: Sequence[RunConfig], data: ImageData | engine.DataOf, **asked: Any) -> list[Observed]:
+    """Return all that ``networks`` yields, in the order of the configs; where it stops, ``engine.RunAbandoned``."""
+    ended: dict[str, Observed] = {}
+    for got in networks(configs, data, **asked):
+        if not got.weights:
+            raise ValueError(f"the run {got.config} diverged; it says nothing of the examples")
+        ended[got.config.key] = got
     if len(ended) < len({config.key for config in configs}):
         raise engine.RunAbandoned
     return [ended[config.key] for config in configs]
 
 
-def _trained(
-    configs: Sequence[RunConfig],
-    data: ImageData | engine.DataOf,
-    device: torch.device,
-    *,
-    make: Callable[..., engine.Run] | None = None,
-    watch: engine.Watcher = lambda run, epoch: None,
-    progress: bool,
-    **how: Any,
-) -> Iterator[tuple[RunConfig, engine.Run | None, xr.Dataset | None]]:
-    """Train runs as ``engine.train_many`` does, and yield each with its result, if it came to its end."""
-    runs: dict[str, engine.Run] = {}
-
-    def noted(config: RunConfig, *rest: Any) -> engine.Run:
-        runs[config.key] = (make or engine.Run)(config, *rest)
-        return runs[config.key]
-
-    def watched(run: engine.Run, epoch: int) -> None:
-        bar.update()
-        watch(run, epoch)
-
-    names = ", ".join(dict.fromkeys(f"{config.arch} on {config.subset}" for config in configs))
-    bar = shown.bar(sum(c.epochs for c in configs), names, "epoch", progress)
-    with processes.one_thread(), bar:
-        for config, result in engine.train_many(
-            packing.in_packs(configs), data, device, make=noted, watch=watched, **how
-        ):
-            yield config, runs.pop(config.key, None), result
-
-
-def out_of_fold(
-    config: RunConfig,
-    data: ImageData,
-    folds: int,
-    *,
-    device: str = "auto",
-    stop: Callable[[], bool] = lambda: False,
-    progress: bool = True,
-) -> OutOfFold:
+def out_of_fold(config: RunConfig, data: ImageData, folds: int, **how: Any) -> OutOfFold:
     """Return class probabilities (example, class) of each example by a network that was trained without it.
 
     The examples of each class are dealt to ``folds`` parts at random, by the config's seed; a run is trained on all
@@ -213,7 +161,7 @@ def out_of_fold(
     held = {name: data.subset(parts == fold, name) for fold, name in enumerate(names)}
     got = observe_all(
         [replace(config, subset=name) for name in names], lambda run: rest[run.subset],
-        held=lambda run: held[run.subset], device=device, checkpoints=(config.epochs,), stop=stop, progress=progress,
+        held=lambda run: held[run.subset], checkpoints=(config.epochs,), **how,
     )  # fmt: skip
     found = np.empty((len(parts), data.num_classes), dtype=np.float32)
     for fold, one in enumerate(got):
@@ -231,8 +179,3 @@ def fold_of(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
     parts = np.empty(len(labels), dtype=np.int64)
     parts[order] = np.arange(len(labels)) % folds
     return parts
-
-
-def _weights(run: engine.Run) -> dict[str, torch.Tensor]:
-    """Return the state dict of a run whose last epoch is done, on the host."""
-    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in run.network.state_dict().items()}
