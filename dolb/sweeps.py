@@ -131,8 +131,6 @@ def _train(
         subsets = subsets | maps.subsets(masks)
         if make_runs is train_all:
             configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
-    if make_runs is first_updates.record_all:
-        how = {"at_once": how["at_once"]}  # its step is always the plain one
     return make_runs(configs, subsets=subsets, time_limit=left(), **how, **work)
 
 

@@ -25,15 +25,6 @@ AIR, BONE = -1000.0, 400.0  # the ends of the window, in Hounsfield units
 LUNG, TISSUE, GLASS = -850.0, 40.0, -500.0
 TEST_SUBSET = "subset9"  # LUNA16 comes in ten
 
-_TYPES = {
-    "MET_SHORT": "i2",
-    "MET_USHORT": "u2",
-    "MET_CHAR": "i1",
-    "MET_UCHAR": "u1",
-    "MET_INT": "i4",
-    "MET_FLOAT": "f4",
-}
-
 
 def names() -> tuple[str, ...]:
     """Return the names of the sets of volumes."""
@@ -173,16 +164,13 @@ def read_scan(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     try:
         lines = [line.partition("=") for line in path.read_text(encoding="latin-1").splitlines()]
         header = {name.strip(): value.strip() for name, _, value in lines}
-        if header.get("CompressedData", "False") != "False" or header["ElementType"] not in _TYPES:
-            raise DataError(
-                f"{path} is compressed or of an unknown type; accepted: {', '.join(_TYPES)}, not compressed"
-            )
-        order = ">" if header.get("ElementByteOrderMSB", header.get("BinaryDataByteOrderMSB")) == "True" else "<"
+        if header.get("CompressedData", "False") != "False" or header["ElementType"] != "MET_SHORT":
+            raise DataError(f"{path} is compressed or of an unknown type; accepted: MET_SHORT, not compressed")
         shape = tuple(int(size) for size in reversed(header["DimSize"].split()))
         spacing, origin = (
             np.array([float(one) for one in header[name].split()]) for name in ("ElementSpacing", "Offset")
         )
-        data = np.fromfile(path.parent / header["ElementDataFile"], dtype=order + _TYPES[header["ElementType"]])
+        data = np.fromfile(path.parent / header["ElementDataFile"], dtype="<i2")
         if data.size != np.prod(shape) or len(shape) != 3:
             raise DataError(f"{header['ElementDataFile']} has {data.size} voxels, and {path} says {shape}")
     except (OSError, KeyError, ValueError) as error:

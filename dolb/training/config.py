@@ -45,9 +45,7 @@ class RunConfig(Keyed):
     augment: str = "default"
     precision: str = "fp32"
     seed: int = 0
-    weight_decay_on: str = (
-        "all"  # or filters: norms and biases go without it, and LARS and LAMB do not adapt their rate
-    )
+    weight_decay_on: str = "all"  # or filters: norms and biases go without, and LARS and LAMB leave their rate alone
     trust: float = 0.001  # LARS: part of a tensor's length that it moves by at a rate of 1
     max_gradient_norm: float = 1.0  # LAMB: a longer gradient, over all weights, is shortened to this; 0: none is
     target_loss: float = 0.0  # the run ends after the epoch whose test loss reaches this; 0: after all its epochs
@@ -127,15 +125,10 @@ class LandscapeConfig(RunConfig):
         self.refuse_below(2, "trace_probes")
         self.refuse_not_positive("eigenvalue_tolerance", "sharpness_radius", "normalized_radius", "surface_reach")
         if self.surface_points < 3 or self.surface_points % 2 == 0:
-            raise ValueError(
-                f"surface_points must be odd, so that the trained weights are one, and 3 or more, got "
-                f"{self.surface_points}"
-            )
+            raise ValueError(f"surface_points must be odd, with a middle, and 3 or more, got {self.surface_points}")
         kinds = [name.split("-")[0] for name in self.judged]
         if "full" not in kinds or len(set(kinds)) != len(kinds):
-            raise ValueError(
-                f"judged_on is {self.judged_on!r}; accepted: names of sets with commas, full and one of each other kind"
-            )
+            raise ValueError(f"judged_on is {self.judged_on!r}; accepted: full and one of each other kind, with commas")
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -176,16 +169,11 @@ class NoiseScaleConfig(RunConfig):
         self.refuse_below(2, "small_batch")
         self.refuse_below(2 * GRADIENT_GROUPS, "measured_batches")
         if self.measured_batches % GRADIENT_GROUPS:
-            raise ValueError(
-                f"measured_batches must be a multiple of {GRADIENT_GROUPS}, the groups of which each is left out once, "
-                f"got {self.measured_batches}"
-            )
-        if not re.fullmatch(r"[0-9]+(,[0-9]+)*", self.measured_after):
-            raise ValueError(f"measured_after is {self.measured_after!r}; accepted: epochs with commas, such as 1,3,10")
-        if list(self.phases) != sorted(set(self.phases)) or not 1 <= self.phases[0] <= self.phases[-1] <= self.epochs:
-            raise ValueError(
-                f"measured_after is {self.measured_after!r}; accepted: rising epochs from 1 to {self.epochs}"
-            )
+            raise ValueError(f"measured_batches must be a multiple of {GRADIENT_GROUPS}, got {self.measured_batches}")
+        asked = self.phases if re.fullmatch(r"[0-9]+(,[0-9]+)*", self.measured_after) else (0,)
+        if list(asked) != sorted(set(asked)) or not 1 <= asked[0] <= asked[-1] <= self.epochs:
+            accepted = f"rising epochs from 1 to {self.epochs}, with commas, such as 1,3,10"
+            raise ValueError(f"measured_after is {self.measured_after!r}; accepted: {accepted}")
 
     @property
     def phases(self) -> tuple[int, ...]:

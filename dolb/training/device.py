@@ -6,6 +6,7 @@ import contextlib
 import gc
 import math
 import platform
+import re
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -29,12 +30,9 @@ def resolve_device(name: str = "auto") -> torch.device:
     """Return the torch device of that name; ``auto`` is CUDA where there is a GPU, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise DeviceError(f"device {name!r} is not known; accepted: auto, cpu, cuda, cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"device {name!r} is not supported; accepted: auto, cpu, cuda, cuda:N")
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
+        raise DeviceError(f"device {name!r} is not known; accepted: auto, cpu, cuda, cuda:N")
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         have = torch.cuda.device_count()
         raise DeviceError(f"device {name!r} was asked for, but torch sees {have} CUDA device(s); use cpu or auto")

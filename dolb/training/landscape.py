@@ -38,6 +38,7 @@ from dolb.training.curvature import (
 )
 from dolb.training.device import resolve_device
 from dolb.training.run import PausedRuns
+from dolb.training.sweep import data_by_run
 
 _BY_SET = [name for name, variable in results.SCHEMA.items() if variable.dims == ("run", "loss_over")]
 _SURFACES = ("surface_loss", "surface_accuracy")
@@ -55,16 +56,21 @@ def measure_all(
     time_limit: float | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Return runs, all of one data set, with their loss landscapes, training and measuring those that the store lacks.
+    """Return runs with their loss landscapes, training and measuring those that the store lacks.
 
     ``subsets`` are masks by name, of the sets that runs are trained on and judged over. The others are as in ``sweep``;
     on a CPU runs are measured in ``at_once`` processes, and a GPU measures one network at a time.
     """
-    if len(names := {config.data for config in configs}) != 1:
-        raise ValueError(f"the runs are of {sorted(names)}; accepted: one data set, and at least one config")
-    data, where = datasets.load(names.pop(), data_dir), resolve_device(device)
-    sets = _sets(configs, data, subsets or {})
-    masks = {"full": np.ones(len(data.train_labels), dtype=bool), **(subsets or {})}
+    where, subsets = resolve_device(device), subsets or {}
+    data_of = data_by_run(configs, data_dir, subsets)
+    for config in configs:
+        for name in config.judged:
+            judged = engine.subset_of(datasets.load(config.data, data_dir), name, subsets)
+            if config.judged_examples > (count := len(judged.train_labels)):
+                raise ValueError(
+                    f"judged_examples {config.judged_examples} is larger than the {count} training examples of "
+                    f"{config.data} ({name})"
+                )
     how: dict[str, Any] = {"at_once": at_once if where.type == "cuda" else 1, "step": step, "device": str(where)}
 
     def make(todo: Todo[LandscapeConfig]) -> Iterator[xr.Dataset]:
@@ -75,34 +81,19 @@ def measure_all(
                 continue
             # All are trained first, so that no time of training has a neighbour's measuring in it. Those that time
             # leaves unmeasured stay at their end among the paused runs.
-            for got in list(observe.networks(mine, lambda run: sets[run.subset], **how)):
+            for got in list(observe.networks(mine, lambda run: data_of[run.key], **how)):
                 if todo.ends():
                     break
-                yield with_landscape(got, data, masks, where)
+                yield with_landscape(got, datasets.load(got.config.data, data_dir), subsets, where)
                 paused.drop(got.config.key)
             todo.let_go(*(config.key for config in mine))
 
     orders = {"data_dir": data_dir, "subsets": subsets, "time_limit": time_limit}
     return fill(
-        configs, make, store=store, fingerprint=lambda config: sets[config.subset].fingerprint,
+        configs, make, store=store, fingerprint=lambda config: data_of[config.key].fingerprint,
         beside=processes.beside(where, at_once, measure_all, **orders), time_limit=time_limit, foresee=True,
         gentle=True, what="loss landscapes", unit="landscape", progress=progress,
     )  # fmt: skip
-
-
-def _sets(
-    configs: Iterable[LandscapeConfig], data: datasets.ImageData, subsets: Mapping[str, np.ndarray]
-) -> dict[str, datasets.ImageData]:
-    """Return the sets that runs are trained on and judged over; what can be refused is refused before any training."""
-    sets: dict[str, datasets.ImageData] = {}
-    for config in configs:
-        for name in set(config.subsets) - set(sets):
-            sets[name] = engine.subset_of(data, name, subsets)
-        for what, names in (("batch_size", [config.subset]), ("judged_examples", config.judged)):
-            least, name = min((len(sets[name].train_labels), name) for name in names)
-            if (asked := getattr(config, what)) > least:
-                raise ValueError(f"{what} {asked} is larger than the {least} training examples of {data.name} ({name})")
-    return sets
 
 
 def packs(configs: Iterable[LandscapeConfig], device: torch.device) -> list[list[LandscapeConfig]]:
@@ -114,11 +105,12 @@ def packs(configs: Iterable[LandscapeConfig], device: torch.device) -> list[list
 
 
 def with_landscape(
-    got: observe.Observed, data: datasets.ImageData, masks: Mapping[str, np.ndarray], device: torch.device
+    got: observe.Observed, data: datasets.ImageData, subsets: Mapping[str, np.ndarray], device: torch.device
 ) -> xr.Dataset:
     """Return a trained run with its landscape; one that diverged has no weights, and a landscape of NaN."""
     config, begun = got.config, time.perf_counter()
     assert isinstance(config, LandscapeConfig)
+    masks = {"full": np.ones(len(data.train_labels), dtype=bool), **subsets}
     keep = {name.split("-")[0]: masks[name] for name in config.judged}
     found = measure(got.network(data).to(device), data, keep, config) if got.weights else blank(list(keep), config)
     found["landscape_seconds"] = ("run", [time.perf_counter() - begun])

@@ -23,7 +23,6 @@ from torch import nn
 from dolb import models, results
 from dolb.training import engine
 from dolb.training.config import GRADIENT_GROUPS, NoiseScaleConfig
-from dolb.training.convolution import with_fast_gradients
 from dolb.training.device import Mark
 from dolb.training.sweep import sweep
 
@@ -37,6 +36,7 @@ class MeasuredRun(engine.Run):
     """A run that measures the noise of its gradient behind some of its epochs."""
 
     config: NoiseScaleConfig
+    progress = (*engine.Run.progress, "lengths")
 
     def __init__(self, *args: Any):
         self.lengths: dict[int, torch.Tensor] = {}  # of gradients, by epoch, as `lengths_of` has them
@@ -57,20 +57,10 @@ class MeasuredRun(engine.Run):
         chosen = np.random.default_rng([config.seed, epoch]).integers(self.count, size=total)
         how = [torch.from_numpy(values).to(self.device) for values in (chosen, draw.dy, draw.dx, draw.flip)]
         batches = list(zip(*(values.split(config.small_batch) for values in how), strict=True))
-        network, size = self.network_alone(), len(batches) // GRADIENT_GROUPS
+        network, size = self._network(bn_workers=1), len(batches) // GRADIENT_GROUPS
+        network.load_state_dict(self.network.state_dict())
         for start in range(0, len(batches), size):
             yield (self.gradient(network, *batch) for batch in batches[start : start + size])
-
-    def network_alone(self) -> nn.Module:
-        """Return a copy of the network as it is now, for training, with one share of a batch for batch norm."""
-        config, data = self.config, self.data
-        network = models.initialize(config.arch, data.num_classes, data.channels, 1, config.seed)
-        if self.device.type == "cpu":
-            network = with_fast_gradients(network)
-        layout = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
-        network = network.to(self.device).to(memory_format=layout)  # type: ignore[call-overload]
-        network.load_state_dict(self.network.state_dict())
-        return network.train()
 
     def gradient(
         self, network: nn.Module, index: torch.Tensor, dy: torch.Tensor, dx: torch.Tensor, flip: torch.Tensor
@@ -82,17 +72,6 @@ class MeasuredRun(engine.Run):
             scores = network(images if self.stream else images.contiguous())
         loss = models.loss(scores, self.train.labels[index], self.config.label_smoothing)
         return list(torch.autograd.grad(loss, list(network.parameters())))
-
-    def pause(self) -> dict[str, Any]:
-        """Return where the run is, with what was measured so far."""
-        return super().pause() | {"lengths": {epoch: rows.cpu() for epoch, rows in self.lengths.items()}}
-
-    def resume(self, paused: Any) -> bool:
-        """Go on from where a run was paused, with what had been measured there."""
-        lengths = dict(paused["lengths"])
-        if went_on := super().resume(paused):
-            self.lengths = lengths
-        return went_on
 
     def result(self) -> xr.Dataset:
         """Return the finished run; what was not measured, as after a divergence, is NaN."""

@@ -18,15 +18,13 @@ Shape = tuple[str, int, int, str, str]
 
 # How many runs at once give the most images a second together, from a batch size on. Measured with ResNet-18 (fused
 # step, CIFAR-10, one H200): 16 at a batch of 64, 8 at 256, 4 at 1024, 2 from 8192 on, where more gain nothing. Sizes in
-# between go by the larger neighbour's measurement below 1024, and by the smaller one's above.
-_MEASURED_ON = "resnet18"
-_AT_ONCE: dict[str, dict[int, int]] = {_MEASURED_ON: {1: 16, 65: 8, 257: 4, 8192: 2}}
+# between go by the larger neighbour's measurement below 1024, and by the smaller one's above; other networks too.
+_AT_ONCE = {1: 16, 65: 8, 257: 4, 8192: 2}
 
 
 def runs_at_once(config: RunConfig) -> int:
-    """Return how many runs like this one should share a GPU; a network not measured yet goes by ResNet-18."""
-    by_size = _AT_ONCE.get(config.arch, _AT_ONCE[_MEASURED_ON])
-    return by_size[max(size for size in by_size if size <= config.batch_size)]
+    """Return how many runs like this one should share a GPU."""
+    return _AT_ONCE[max(size for size in _AT_ONCE if size <= config.batch_size)]
 
 
 def share(config: RunConfig, at_once: int | None = None) -> Fraction:

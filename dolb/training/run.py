@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 PICTURED = 6  # test volumes of which a run of volumes keeps a picture
 
-_PROGRESS = ("epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours", "parts", "started_at")
-
 
 def dealt(examples: int, batch_size: int) -> list[tuple[int, int]]:
     """Return the batches of an epoch, each size with how often it comes: full ones, then the rest.
@@ -53,6 +51,11 @@ def dealt(examples: int, batch_size: int) -> list[tuple[int, int]]:
 
 class Run:
     """One run in flight on one device: its state, its step, and what it has measured."""
+
+    # What a run that is stopped goes on with, besides its tensors.
+    progress: tuple[str, ...] = (
+        "epoch", "launched", "measured", "train_seconds", "eval_seconds", "neighbours", "parts", "started_at"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,14 +78,9 @@ class Run:
         self.count = count
         self.batches = dealt(count, config.batch_size)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        rules = ("lr", "lr_scaling", "batch_size", "base_batch_size", "warmup_epochs", "decay", "epochs")
         self.epoch_rates = schedule.learning_rates(
-            lr=config.lr,
-            lr_scaling=config.lr_scaling,
-            batch_size=config.batch_size,
-            base_batch_size=config.base_batch_size,
-            warmup_epochs=config.warmup_epochs,
-            decay=config.decay,
-            epochs=config.epochs,
+            **{name: getattr(config, name) for name in rules},
             steps_per_epoch=sum(repeats for _, repeats in self.batches),
         )
         self.memory = self.reserved = 0  # bytes of the device: peak in use by tensors, peak taken from it for them
@@ -107,16 +105,19 @@ class Run:
             self.memory = torch.cuda.max_memory_allocated(device) - used
             self.reserved = torch.cuda.max_memory_reserved(device) - reserved
 
+    def _network(self, bn_workers: int) -> torch.nn.Module:
+        """Return the initial network, on the device, for training."""
+        config, data = self.config, self.data
+        network = models.initialize(config.arch, data.num_classes, data.channels, bn_workers, config.seed)
+        if self.device.type == "cpu":
+            network = with_fast_gradients(network)
+        images_first = self.device.type == "cpu" or self.of_volumes
+        layout = torch.contiguous_format if images_first else torch.channels_last
+        return network.to(self.device).to(memory_format=layout).train()  # type: ignore[call-overload]
+
     def _allocate(self) -> None:
         config, device = self.config, self.device
-        network = models.initialize(
-            config.arch, self.data.num_classes, self.data.channels, config.bn_workers, config.seed
-        )
-        if device.type == "cpu":
-            network = with_fast_gradients(network)
-        images_first = device.type == "cpu" or self.of_volumes
-        layout = torch.contiguous_format if images_first else torch.channels_last
-        self.network = network.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
+        self.network = self._network(config.bn_workers)
         self.program = _program(self.step, self.network, config)
         rates = torch.tensor(np.append(self.epoch_rates, 0.0), dtype=torch.float32, device=device)
         self.place = Place.start(self.count, rates)
@@ -194,15 +195,9 @@ class Run:
         return draw_epoch(examples, self.config.seed, epoch, augment, pad)
 
     def _load_draws(self, epoch: int) -> None:
-        draw = self._draws(epoch, self.count)
-        for target, values in (
-            (self.place.order, draw.order),
-            (self.place.dy, draw.dy),
-            (self.place.dx, draw.dx),
-            (self.place.flip, draw.flip),
-        ):
+        for name, values in vars(self._draws(epoch, self.count)).items():
             host = torch.from_numpy(values)
-            target.copy_(host.pin_memory() if self.stream else host, non_blocking=True)
+            getattr(self.place, name).copy_(host.pin_memory() if self.stream else host, non_blocking=True)
 
     def steps(self) -> Iterator[int | None]:
         """Train to the end; yields an epoch's number once it is read, and None when another run may have its turn."""
@@ -286,14 +281,14 @@ class Run:
         return {
             "provenance": self._provenance(),
             "tensors": [tensor.detach().to("cpu", copy=True) for tensor in self._state()],
-            **{name: getattr(self, name) for name in _PROGRESS},
+            **{name: getattr(self, name) for name in self.progress},
         }
 
     def resume(self, paused: Mapping[str, Any]) -> bool:
         """Go on from where a run of this config was paused; False if that was another program, device or data."""
         if paused["provenance"] != self._provenance():
             return False
-        progress = {name: paused[name] for name in _PROGRESS}  # before anything changes: one may be missing
+        progress = {name: paused[name] for name in self.progress}  # before anything changes: one may be missing
         if len(self._state()) < len(paused["tensors"]):
             self._step(self.batches[0][0])  # the first step makes the momenta
         with self._on_stream(), torch.no_grad():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 from torch import nn
 
@@ -63,8 +60,6 @@ class EagerNetwork:
     def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
         return images if self.device.type == "cuda" else images.contiguous()
 
-    @contextlib.contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        half = self.config.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
-            yield
+    def _arithmetic(self) -> torch.autocast:
+        half = self.dtype == torch.bfloat16
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=half, cache_enabled=False)

@@ -1,8 +1,7 @@
-"""Curvature against what is known: quadratic functions, dense Hessians, curvlinops, and invariance to scale."""
+"""Curvature against what is known: quadratic functions, dense Hessians, and invariance to scale."""
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
 
 import numpy as np
@@ -86,16 +85,6 @@ def dense(loss):
     return hessian(mean_loss)(loss.point)
 
 
-@pytest.fixture(scope="module")
-def small():
-    """A residual network of dolb's own, trained a little, in float32 as the study has it."""
-    network = models.initialize("smallnet-4", 10, 1, 1, seed=0)
-    rng = np.random.default_rng(0)
-    labels = torch.from_numpy(rng.integers(0, 10, 96))
-    images = torch.from_numpy(rng.standard_normal((96, 1, 8, 8)).astype(np.float32)) + labels[:, None, None, None] / 3
-    return trained(network, images, labels), images, labels
-
-
 # Products with the Hessian
 
 
@@ -104,31 +93,8 @@ def test_a_product_is_that_of_the_dense_hessian(loss, dense):
     torch.testing.assert_close(hessian_vector_product(loss, vector), dense @ vector)
 
 
-@pytest.fixture
-def hessian_of(require_part):
-    """The Hessian of a network's mean loss, as curvlinops has it."""
-    there = importlib.util.find_spec("curvlinops") is not None
-    require_part("curvlinops", there, "it is not installed; it comes with the dev extra")
-    import curvlinops
-
-    def operator(network, images, labels):
-        data = list(zip(images.split(40), labels.split(40), strict=True))
-        return curvlinops.HessianLinearOperator(network, nn.CrossEntropyLoss(), list(network.parameters()), data)
-
-    return operator
-
-
-def test_a_product_is_that_of_curvlinops(small, hessian_of):
-    network, images, labels = small
-    loss = MeanLoss(network, images, labels)
-    operator = hessian_of(network, images, labels)
-    vector = torch.from_numpy(np.random.default_rng(1).standard_normal(len(loss.point)).astype(np.float32))
-    ours, theirs = hessian_vector_product(loss, vector), operator @ vector
-    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.norm()))
-
-
-def test_batch_norm_goes_by_its_running_estimates_and_they_stay(small):
-    network, images, labels = small
+def test_batch_norm_goes_by_its_running_estimates_and_they_stay():
+    network, images, labels = tiny()
     network.train()
     before = [buffer.clone() for buffer in network.buffers()]
     loss = MeanLoss(network, images, labels)
@@ -143,13 +109,6 @@ def test_batch_norm_goes_by_its_running_estimates_and_they_stay(small):
 # Lanczos
 
 
-def test_the_largest_eigenvalue_is_found():
-    matrix = symmetric([9.0, 7.0, 5.0, *np.linspace(-3, 3, 60)])
-    found = lanczos(matrix.matmul, matrix[0], tolerance=1e-8)
-    assert found.value == pytest.approx(9, rel=1e-7)
-    assert len(found.basis) < 63  # it stops when it is close
-
-
 def test_the_error_is_a_bound_also_where_it_has_not_converged():
     matrix = symmetric(list(np.linspace(0, 1, 200)))
     found = lanczos(matrix.matmul, matrix[0], most=6, tolerance=1e-6)
@@ -157,19 +116,12 @@ def test_the_error_is_a_bound_also_where_it_has_not_converged():
     assert 1e-6 * found.value < np.abs(np.linspace(0, 1, 200) - found.value).min() <= found.error
 
 
-def test_the_top_eigenvalue_of_a_network_is_that_of_its_dense_hessian(loss, dense):
-    found = lanczos(partial(hessian_vector_product, loss), loss.point, tolerance=1e-8)
-    assert found.value == pytest.approx(torch.linalg.eigvalsh(dense)[-1].item(), rel=1e-6)
-
-
-# The trace
-
-
-def test_the_trace_of_a_network_is_that_of_its_dense_hessian(loss, dense):
+def test_eigenvalue_and_trace_of_a_network_are_those_of_its_dense_hessian(loss, dense):
     product = partial(hessian_vector_product, loss)
+    found = lanczos(product, loss.point, tolerance=1e-8)
+    assert found.value == pytest.approx(torch.linalg.eigvalsh(dense)[-1].item(), rel=1e-6)
     value, error = hutchinson_trace(product, loss.point, lanczos(product, loss.point), probes=40)
-    assert abs(value - float(dense.trace())) < 4 * error
-    assert error < 0.1 * float(dense.trace())
+    assert abs(value - float(dense.trace())) < 4 * error < 0.4 * float(dense.trace())
 
 
 # Sharpness
@@ -243,23 +195,20 @@ def test_only_with_filters_of_length_one_does_the_scale_of_weights_not_matter():
 # The surface
 
 
-def test_the_middle_of_the_surface_is_the_trained_network(loss):
-    everyone = torch.ones(1, len(loss.labels), dtype=torch.bool)
-    losses, accuracies = loss_surface(loss, filter_directions(loss), [-1, 0, 1], everyone)
-    assert losses.shape == accuracies.shape == (1, 3, 3)
-    assert losses[0, 1, 1] == pytest.approx(loss.value(loss.point), rel=1e-12)
-    right = loss.network(loss.images).argmax(1) == loss.labels
-    assert accuracies[0, 1, 1] == pytest.approx(right.double().mean().item())
-
-
-def test_one_pass_gives_the_surface_of_every_set_of_examples(loss):
+def test_one_pass_gives_the_surface_of_every_set_and_its_middle_is_the_trained_network(loss):
     members = torch.zeros(2, len(loss.labels), dtype=torch.bool)
     members[0, :10] = members[1, 5:] = True
-    directions = filter_directions(loss)
-    both = loss_surface(loss, directions, [0.0, 0.5], members)[0]
-    for row, chosen in zip(both, members, strict=True):
+    losses, accuracies = loss_surface(loss, filter_directions(loss), [-1, 0, 1], members)
+    assert losses.shape == accuracies.shape == (2, 3, 3)
+    for chosen, row, right in zip(members, losses, accuracies, strict=True):
         alone = MeanLoss(loss.network, loss.images[chosen], loss.labels[chosen])
-        np.testing.assert_allclose(row, loss_surface(alone, directions, [0.0, 0.5], chosen[chosen][None])[0, 0])
+        np.testing.assert_allclose(
+            row, loss_surface(alone, filter_directions(loss), [-1, 0, 1], chosen[chosen][None])[0, 0]
+        )
+        assert row[1, 1] == pytest.approx(alone.value(alone.point), rel=1e-12)
+        assert right[1, 1] == pytest.approx(
+            (alone.network(alone.images).argmax(1) == alone.labels).double().mean().item()
+        )
 
 
 @pytest.mark.gpu

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from typer.testing import CliRunner
 
 from dolb import models, recipes, results
 from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.cli import app
-from dolb.training import engine, first_updates, schedule
+from dolb.training import engine, first_updates
 from dolb.training.config import RunConfig, StartConfig
+from dolb.training.run import PausedRuns
 
 CPU = torch.device("cpu")
 MASK = np.arange(1437) < 200  # of the 1437 training digits: three batches of 64 and one of 8
@@ -23,24 +27,26 @@ def config(**changes) -> StartConfig:
     return StartConfig(**values | changes)
 
 
+def recorded(asked: StartConfig, digits):
+    run = first_updates.RecordedRun(asked, digits, *engine.on_device(digits, CPU), CPU, "eager")
+    list(run.steps())
+    return run.result()
+
+
 @pytest.mark.parametrize("changes", [{}, {"optimizer": "lars", "lr": 5.0}, {"weight_decay": 0.1}], ids=str)
 def test_losses_and_rates_are_those_of_the_run_as_the_engine_trains_it(digits, changes):
     asked = config(**changes)
-    ds = results.validate(first_updates.first_updates(asked, digits, CPU))
+    ds = results.validate(recorded(asked, digits))
     whole = engine.train(RunConfig.from_dict(asked.as_dict()), digits)
     by_epoch = (ds["update_loss"].values.reshape(2, 4) * SIZES).sum(1) / 200
     np.testing.assert_allclose(by_epoch, whole["train_loss"].values[0, :2], rtol=1e-5)
-    expected = schedule.learning_rates(
-        lr=asked.lr, lr_scaling="none", batch_size=64, base_batch_size=256, warmup_epochs=2.0, decay="constant",
-        epochs=4, steps_per_epoch=4,
-    )  # fmt: skip
-    np.testing.assert_allclose(ds["update_rate"].values[0], expected[:8], rtol=1e-6)
+    np.testing.assert_allclose(ds["update_rate"].values[0], asked.lr * np.arange(1, 9) / 8, rtol=1e-6)  # warmup
     assert ds["update"].values.tolist() == list(range(1, 9))
 
 
 def test_the_first_gradient_is_that_of_the_loss_of_the_first_batch(digits):
     asked = config(batch_size=200, weight_decay=0.5)
-    ds = first_updates.first_updates(asked, digits, CPU)
+    ds = recorded(asked, digits)
     augment, pad = default_augment("digits")
     draw = draw_epoch(200, asked.seed, 0, augment, pad)
     images = DeviceImages(digits.train_images, digits.train_labels, digits.mean, digits.std, "cpu", pad)
@@ -54,7 +60,7 @@ def test_the_first_gradient_is_that_of_the_loss_of_the_first_batch(digits):
 
 
 def test_a_run_that_diverges_is_recorded_to_its_end(digits):
-    ds = first_updates.first_updates(config(lr=1e30, warmup_epochs=0.0), digits, CPU)
+    ds = recorded(config(lr=1e30, warmup_epochs=0.0), digits)
     assert np.isfinite(ds["update_loss"].values[0, 0])
     assert not np.isfinite(ds["update_loss"].values[0, -1])
 
@@ -65,13 +71,18 @@ def test_a_store_is_filled_once_and_starts_of_different_lengths_stand_in_one_dat
     ds = results.validate(first_updates.record_all(asked, **how))
     assert ds["key"].values.tolist() == [one.key for one in asked]
     assert np.isfinite(ds["update_loss"].values).sum(1).tolist() == [8, 4]
-    monkeypatch.delattr(first_updates, "first_updates")  # nothing is recorded twice
+    monkeypatch.delattr(first_updates.RecordedRun, "_noted")  # nothing is recorded twice
     np.testing.assert_array_equal(first_updates.record_all(asked, **how)["update_loss"], ds["update_loss"])
 
 
-def test_the_command_records_what_a_recipe_asks_for(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
+def test_a_start_that_was_stopped_goes_on_with_what_was_noted(digits, tmp_path):
+    how, asked = {"make": first_updates.RecordedRun, "paused": PausedRuns(tmp_path)}, count()
+    assert [ds for _, ds in engine.train_many([config()], digits, CPU, stop=lambda: next(asked) > 7, **how)] == [None]
+    ((_, ds),) = engine.train_many([config()], digits, CPU, **how)
+    np.testing.assert_array_equal(ds["update_loss"], recorded(config(), digits)["update_loss"])
 
+
+def test_the_command_records_what_a_recipe_asks_for(tmp_path, monkeypatch):
     asked = [StartConfig(experiment="start", epochs=2, batch_size=512)]
     monkeypatch.setitem(recipes.RECIPES, "start", lambda scale: asked)
     how = ["sweep", "start", "--scale", "demo", "--device", "cpu", "--store", str(tmp_path), "--at-once", "1"]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from dolb import data, models, results
+from dolb import data, results
 from dolb.augment import DeviceImages
-from dolb.training import engine, landscape
+from dolb.training import landscape, observe
 from dolb.training.config import LandscapeConfig, RunConfig
 from dolb.training.curvature import MeanLoss
 from dolb.training.landscape import measure, measure_all, sample
@@ -29,13 +29,8 @@ def measured(configs, store, **more):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
-def ds(store):
-    return measured(CONFIGS, store)
+def ds(tmp_path_factory):
+    return measured(CONFIGS, tmp_path_factory.mktemp("store"))
 
 
 def test_a_landscape_is_a_run_with_more_and_can_be_published(ds, tmp_path):
@@ -50,29 +45,17 @@ def test_a_landscape_is_a_run_with_more_and_can_be_published(ds, tmp_path):
         np.testing.assert_array_equal(back[name], ds[name], err_msg=str(name))
 
 
-def test_measuring_does_not_change_the_run(ds):
-    plain = engine.train(RunConfig.from_dict(CONFIG.as_dict()), data.load("digits"))
-    np.testing.assert_array_equal(ds["test_accuracy"].values[:1], plain["test_accuracy"])
-
-
-def test_the_loss_is_that_of_the_trained_network_over_the_chosen_examples(ds):
+def test_the_loss_is_that_of_the_network_as_trained_without_measuring_over_the_chosen_examples(ds):
     digits = data.load("digits")
-    weights = []
-    config = RunConfig.from_dict(CONFIG.as_dict())
-    list(
-        engine.train_many(
-            [config], digits, torch.device("cpu"), watch=lambda run, _: weights.append(run.network.state_dict())
-        )
-    )
-    network = models.build(CONFIG.arch, 10, 1)
-    network.load_state_dict(weights[-1])
+    (got,) = observe.networks([RunConfig.from_dict(CONFIG.as_dict())], digits, device="cpu", progress=False)
+    np.testing.assert_array_equal(ds["test_accuracy"].values[:1], got.result["test_accuracy"])
     chosen = sample({"network": MASKS["network-a-1"]}, 48, CONFIG.seed)["network"]
     images = DeviceImages(digits.train_images[chosen], digits.train_labels[chosen], digits.mean, digits.std, "cpu", 0)
-    loss = MeanLoss(network, images.centre(0, 48), images.labels)
+    loss = MeanLoss(got.network(digits), images.centre(0, 48), images.labels)
     one = ds.isel(run=0).sel(loss_over="network")
     assert one["judged_loss"].item() == pytest.approx(loss.value(loss.point), rel=1e-4)
     assert one["surface_loss"].sel(alpha=0, beta=0).item() == pytest.approx(one["judged_loss"].item(), rel=1e-5)
-    filters = [value.flatten() for value in network.parameters() if value.ndim > 1]
+    filters = [value.flatten() for value in got.network(digits).parameters() if value.ndim > 1]
     assert ds["weight_norm"].values[0] == pytest.approx(torch.cat(filters).norm().item(), rel=1e-4)
 
 
@@ -85,38 +68,26 @@ def test_two_sets_are_judged_by_nearly_the_same_examples():
     assert len(set(chosen["full"]) & set(chosen["network"])) == MASKS["network-a-1"][chosen["full"]].sum() > 80
 
 
-@pytest.fixture
-def kept(tmp_path, monkeypatch):
-    """Runs are trained in one pack; what is kept among the paused when each is measured is written down."""
-    kept: list[set[str]] = []
-
-    def noted(*rest):
-        kept.append({path.stem for path in (tmp_path / "paused").glob("*.pt")})
-        return measure(*rest)
-
-    monkeypatch.setattr(landscape, "packs", lambda configs, device: [list(configs)])
-    monkeypatch.setattr(landscape, "measure", noted)
-    return kept
-
-
 def test_a_pack_is_trained_before_any_of_it_is_measured_and_what_is_not_measured_is_not_trained_again(
-    kept, tmp_path, monkeypatch
+    tmp_path, monkeypatch
 ):
     pack = [CONFIG, replace(CONFIG, epochs=1, seed=1)]
-    noted = landscape.measure
+    kept: list[set[str]] = []  # among the paused, as each is measured
 
     def once(*rest):
         if kept:
             raise KeyboardInterrupt  # as the user does while the second is measured
-        return noted(*rest)
+        kept.append({path.stem for path in (tmp_path / "paused").glob("*.pt")})
+        return measure(*rest)
 
+    monkeypatch.setattr(landscape, "packs", lambda configs, device: [list(configs)])
     monkeypatch.setattr(landscape, "measure", once)
     with pytest.raises(KeyboardInterrupt):
         measured(pack, tmp_path)
+    monkeypatch.setattr(landscape, "measure", measure)
     assert kept == [{config.key for config in pack}]  # when the first was measured both had ended
     (path,) = (tmp_path / "paused").glob("*.pt")
     ended = torch.load(path, weights_only=True)
-    monkeypatch.setattr(landscape, "measure", noted)
     ds = measured(pack, tmp_path)
     assert not list((tmp_path / "paused").glob("*.pt"))
     row = ds.isel(run=ds["key"].values.tolist().index(path.stem))
@@ -143,11 +114,6 @@ def test_what_cannot_be_measured_is_refused_before_any_training(tmp_path, change
     with pytest.raises(ValueError, match=says):
         measured([CONFIG, replace(CONFIG, **changes)], tmp_path)
     assert not list(tmp_path.glob("*.nc"))
-
-
-def test_runs_of_two_data_sets_are_refused():
-    with pytest.raises(ValueError, match=r"of \['cifar10', 'digits'\]; accepted: one data set"):
-        measure_all([CONFIG, replace(CONFIG, data="cifar10")])
 
 
 @pytest.mark.gpu

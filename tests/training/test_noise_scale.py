@@ -40,34 +40,16 @@ def train(configs: list[RunConfig], digits: ImageData, folder: Path, turns: floa
     return {run.key: ds for run, ds in ended if ds is not None}
 
 
-def test_estimates_have_no_bias_where_the_gradient_and_its_noise_are_known():
-    """Gradients of examples are a mean and normal noise, so those of small batches are too, with less of it."""
-    rng = np.random.default_rng(0)
-    mean, spread, small, size = rng.normal(size=50), rng.uniform(0.5, 2, 50), 4, 5
-    squares, variances = [], []
-    for _ in range(300):
-        batches = mean + spread / np.sqrt(small) * rng.normal(size=(GROUPS, size, 50))
-        groups = [[[torch.from_numpy(one[:20]), torch.from_numpy(one[20:])] for one in group] for group in batches]
-        square, variance = noise_scale.estimates(noise_scale.lengths_of(groups).numpy(), small, size)
-        assert square.shape == variance.shape == (GROUPS + 1,)
-        squares.append(square)
-        variances.append(variance)
-    for found, true in ((squares, mean @ mean), (variances, spread @ spread)):
-        error = np.std(found, axis=0) / np.sqrt(len(found))
-        assert (np.abs(np.mean(found, axis=0) - true) < 4 * error).all()
-        assert (error < 0.02 * true).all()
-
-
-def test_each_other_estimate_leaves_one_group_out():
+def test_estimates_have_no_bias_and_each_but_the_first_leaves_one_group_out():
     batches = torch.randn(GROUPS, 3, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    groups = [[[one] for one in group] for group in batches]
+    groups = [[[one[:20], one[20:]] for one in group] for group in batches]
     found = noise_scale.estimates(noise_scale.lengths_of(groups).numpy(), 10, 3)
-    for left_out in range(GROUPS):
-        rest = torch.cat([batches[:left_out], batches[left_out + 1 :]]).flatten(0, 1).numpy()
+    for place, left_out in enumerate([None, *range(GROUPS)]):
+        rest = torch.cat([group for k, group in enumerate(batches) if k != left_out]).numpy()
         pairs = rest @ rest.T
         square = (pairs.sum() - np.trace(pairs)) / (len(rest) * (len(rest) - 1))  # mean product of two different ones
-        assert found[0][left_out + 1] == pytest.approx(square)
-        assert found[1][left_out + 1] == pytest.approx(10 * rest.var(axis=0, ddof=1).sum())
+        assert found[0][place] == pytest.approx(square)
+        assert found[1][place] == pytest.approx(10 * rest.var(axis=0, ddof=1).sum())
 
 
 def test_the_gradient_of_a_large_batch_is_the_mean_of_those_of_its_small_ones(digits):
@@ -121,8 +103,7 @@ def test_a_run_that_diverges_has_no_noise_after_that(digits, tmp_path):
     ("changes", "says"),
     [
         ({"measured_after": "1,4"}, "rising epochs from 1 to 3"),
-        ({"measured_after": "2,1"}, "rising epochs"),
-        ({"measured_after": "early"}, "epochs with commas"),
+        ({"measured_after": "early"}, "rising epochs"),
         ({"measured_batches": 20}, "multiple of 8"),
         ({"small_batch": 1}, "small_batch"),
     ],
