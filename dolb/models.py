@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,20 +45,14 @@ class SmallResNet(nn.Module):
 def _torchvision(name: str, num_classes: int, channels: int, norm: Normalizer) -> nn.Module:
     from torchvision.models import get_model
 
-    network = get_model(name, weights=None, num_classes=num_classes, norm_layer=norm)
-    if channels != 3:
-        network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
-    return network
-
-
-def _vgg11(num_classes: int, channels: int) -> nn.Module:
-    from torchvision.models import vgg11
-
-    # As for ImageNet: 32x32 images leave one position, which the pooling copies to the 49 that the head has weights
+    # VGG as for ImageNet: 32x32 images leave one position, which the pooling copies to the 49 that the head has weights
     # for. Without dropout, so that ranks and one process do the same arithmetic.
-    network = vgg11(weights=None, num_classes=num_classes, dropout=0.0)
-    if channels != 3:
+    how: dict[str, Any] = {"dropout": 0.0} if name == "vgg11" else {"norm_layer": norm}
+    network = get_model(name, weights=None, num_classes=num_classes, **how)
+    if channels != 3 and name == "vgg11":
         network.features[0] = nn.Conv2d(channels, 64, kernel_size=3, padding=1)
+    elif channels != 3:
+        network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
     return network
 
 
@@ -122,8 +117,6 @@ def build(name: str, num_classes: int, channels: int = 3, bn_workers: int = 1) -
     if name.startswith("smallnet"):
         depth = int(name.removeprefix("smallnet-"))
         return SmallResNet(depth // 2 - 1, require(name).feature_width, num_classes, channels, norm)
-    if name == "vgg11":
-        return _vgg11(num_classes, channels)
     return VolumeNet(channels, norm) if name == "volumenet" else _torchvision(name, num_classes, channels, norm)
 
 

@@ -36,15 +36,11 @@ def test_the_first_losses_are_of_one_batch_and_follow_from_updates():
     assert first_losses(lr=STUCK) == pytest.approx((first,) * 3)
 
 
-def test_a_program_without_updates_is_refused():
+def test_a_program_without_updates_or_with_another_loss_is_refused_and_one_of_other_images_is_not_compared():
     updated, stuck = first_losses(lr=0.1), first_losses(lr=STUCK)
-    check(loop=updated, engine=updated)
+    check(loop=updated, engine=updated, loader=())
     with pytest.raises(RuntimeError, match="loss 2 of 'engine' on the first batch"):
         check(loop=updated, engine=stuck)
-
-
-def test_a_program_with_another_loss_or_none_that_is_a_number_is_refused_and_one_of_other_images_is_not_compared():
-    check(loop=(2.5, 2.0, 1.5), engine=(2.52, 2.05, 1.58), loader=())
     with pytest.raises(RuntimeError, match="loss 1 of 'engine'"):
         check(loop=(2.5, 2.0, 1.5), engine=(2.6, 2.0, 1.5))
     with pytest.raises(RuntimeError, match="loss 3 of 'loop' on the first batch is nan"):
@@ -53,20 +49,20 @@ def test_a_program_with_another_loss_or_none_that_is_a_number_is_refused_and_one
 
 @on_gpu
 def test_the_programs_agree_on_the_first_losses_and_can_be_timed():
-    data = cpu_step.random_images(512)
-    timed, about = gpu_step.training_step(data, "resnet18", 128, torch.device("cuda"), compiled=False, loader=True)
+    data, gpu = cpu_step.random_images(512), torch.device("cuda")
+    timed, about = gpu_step.training_step(data, "resnet18", 128, gpu, compiled=False, loader=True)
     assert set(timed) == {"plain eager loop", "DataLoader, 8 workers", "dolb, one run", "dolb, 8 runs at once"}
-    ds = steps.time_bursts(
-        {name: program.burst for name, program in timed.items()},
-        {name: program.runs for name, program in timed.items()},
-        about,
-        ready={name: program.ready for name, program in timed.items()},
-        repeats=2,
-        seconds=0.05,
-    )
     assert {name: program.ready for name, program in timed.items() if program.ready} == {"DataLoader, 8 workers": 16}
-    cells = findings.compare(ds, steps.EAGER)
-    assert (cells["images_per_second"] > 0).all()
+    assert (compared(timed, about, steps.EAGER)["images_per_second"] > 0).all()
+    timed, _ = gpu_step.training_step(data, "resnet34", 64, gpu, plain_only=True)
+    assert list(timed) == [steps.EAGER]
+    timed, about = gpu_step.training_step(data, "resnet34", 64, gpu, engine_only=True)
+    many = runs_at_once(RunConfig(arch="resnet34", batch_size=64))
+    assert [program.runs for program in timed.values()] == [1, many]
+    assert (compared(timed, about, "dolb, one run")["images_per_second"] > 0).all()
+    timed, about = gpu_step.by_optimizer(data, "resnet18", 128, gpu)
+    assert list(timed) == list(OPTIMIZERS)
+    assert (compared(timed, about, "sgd")["ratio"] > 0).all()
 
 
 @on_gpu
@@ -79,32 +75,9 @@ def test_the_compiled_loops_agree_with_the_others_on_the_first_losses_and_can_be
         program.burst(10)  # beyond the images, so that batches come again
 
 
-@on_gpu
-def test_the_plain_loop_can_be_timed_alone():
-    data = cpu_step.random_images(512)
-    timed, _ = gpu_step.training_step(data, "resnet34", 64, torch.device("cuda"), plain_only=True)
-    assert list(timed) == [steps.EAGER]
-
-
-@on_gpu
-def test_the_engine_can_be_timed_alone():
-    data = cpu_step.random_images(512)
-    timed, about = gpu_step.training_step(data, "resnet34", 64, torch.device("cuda"), engine_only=True)
-    many = runs_at_once(RunConfig(arch="resnet34", batch_size=64))
-    assert {name: program.runs for name, program in timed.items()} == {
-        "dolb, one run": 1,
-        f"dolb, {many} runs at once": many,
-    }
-    bursts = {name: program.burst for name, program in timed.items()}
-    ds = steps.time_bursts(bursts, {name: one.runs for name, one in timed.items()}, about, repeats=2, seconds=0.05)
-    assert (findings.compare(ds, "dolb, one run")["images_per_second"] > 0).all()
-
-
-@on_gpu
-def test_the_step_can_be_timed_with_each_optimizer_beside_sgd():
-    data = cpu_step.random_images(512)
-    timed, about = gpu_step.by_optimizer(data, "resnet18", 128, torch.device("cuda"))
-    assert list(timed) == list(OPTIMIZERS)
-    bursts = {name: program.burst for name, program in timed.items()}
-    ds = steps.time_bursts(bursts, dict.fromkeys(timed, 1), about, repeats=2, seconds=0.05)
-    assert (findings.compare(ds, "sgd")["ratio"] > 0).all()
+def compared(timed, about, base):
+    """Time programs for a moment and compare them with one of them."""
+    bursts, runs, ready = (
+        {name: getattr(one, what) for name, one in timed.items()} for what in ("burst", "runs", "ready")
+    )
+    return findings.compare(steps.time_bursts(bursts, runs, about, ready=ready, repeats=2, seconds=0.05), base)

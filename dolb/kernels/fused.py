@@ -21,16 +21,11 @@ from dolb.kernels.rules import Rule, Update
 from dolb.models import SmallResNet
 
 
-def supports(network: nn.Module) -> bool:
-    """Whether a network has the shape that this module knows."""
-    return isinstance(network, (torchvision.models.ResNet, SmallResNet))
-
-
 class FusedNetwork(Arrays):
     """A residual network on a device, with its gradients and its optimizer."""
 
     def __init__(self, network: nn.Module, workers: int, dtype: torch.dtype, rule: Rule, smoothing: float):
-        if not supports(network):
+        if not isinstance(network, (torchvision.models.ResNet, SmallResNet)):
             raise ValueError(f"{type(network).__name__} cannot be fused; accepted: ResNet, SmallResNet")
         self.network, self.smoothing = network, smoothing
         parts: Any = network  # torch types a module's attributes as tensors or modules

@@ -12,7 +12,7 @@ everything is offered twice: in the weights as they are, and in coordinates in w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ SLICE = 2048  # examples that are evaluated at a time
 _FIRST_VECTOR, _PROBES, _DIRECTIONS = range(3)  # one seed, and for each use of it a stream that knows nothing of others
 
 Product = Callable[[torch.Tensor], torch.Tensor]
+Scale = torch.Tensor | float
 
 
 class MeanLoss:
@@ -77,60 +78,42 @@ class MeanLoss:
         return functional_call(self.network, named, (images,))
 
 
-@contextlib.contextmanager
-def full_precision() -> Iterator[None]:
+def full_precision() -> contextlib.AbstractContextManager:
     """Keep cuDNN from rounding what it multiplies to 10 bits meanwhile, as it does by default, and deterministic.
 
     With ResNet-18, weights and images rounded so alone move a product with the Hessian by several percent.
     """
-    with torch.backends.cudnn.flags(
-        enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
-    ):
-        yield
+    cudnn = torch.backends.cudnn
+    return cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
 
 
-def hessian_vector_product(loss: MeanLoss, vector: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+def hessian_vector_product(loss: MeanLoss, vector: torch.Tensor, scale: Scale = 1.0) -> torch.Tensor:
     """Return the Hessian of the mean loss at the trained weights times a vector: the gradient, differentiated along it.
 
-    With ``scale``, such as ``filter_norms``, the Hessian is that in coordinates in which a parameter is so many units
-    long.
+    The Hessian is that in coordinates in which a parameter is ``scale`` long, such as ``filter_norms``.
     """
-    along = vector if scale is None else scale * vector
     point, slope = loss.slope
     with full_precision():
-        found = torch.autograd.grad(slope, point, grad_outputs=along, retain_graph=True)[0]
-    return found if scale is None else scale * found
+        return scale * torch.autograd.grad(slope, point, grad_outputs=scale * vector, retain_graph=True)[0]
 
 
 class TopEigenvalue(NamedTuple):
-    """What Lanczos found: the largest eigenvalue, a bound on its error, and where it looked.
-
-    ``basis`` has orthonormal rows, one for each product that was made; ``trace`` is the part of the trace that lies in
-    their space.
-    """
+    """What Lanczos found: the largest eigenvalue, a bound on its error, and where it looked."""
 
     value: float
     error: float
-    basis: torch.Tensor
-    trace: float
+    basis: torch.Tensor  # orthonormal rows, one for each product that was made
+    trace: float  # the part of it that lies in their space
 
 
 def lanczos(
     product: Product, like: torch.Tensor, *, tolerance: float = 1e-3, most: int = 100, seed: int = 0
 ) -> TopEigenvalue:
-    """Return the largest eigenvalue of a symmetric matrix that is known by its products with vectors.
+    """Return the largest eigenvalue of a symmetric matrix that is known by its products with vectors like ``like``.
 
-    Parameters
-    ----------
-    like
-        A vector of the right length, type and device.
-    tolerance
-        It has converged when the bound on its error is less than this part of it.
-    most
-        Products at most, each of which adds a vector to the basis. All of them are kept, and every new one is made
-        orthogonal to all, twice: in float32 they would otherwise find the largest eigenvalue again and again.
-    seed
-        Of the first vector, drawn on the host: the same on every device.
+    It has converged when the bound on its error is less than ``tolerance`` of it, or after the ``most`` products. Each
+    adds a vector to the basis, which is made orthogonal to all others, twice: in float32 they would otherwise find the
+    largest eigenvalue again and again.
     """
     basis = torch.empty(min(most, like.numel()), like.numel(), dtype=like.dtype, device=like.device)
     diagonal: list[float] = []
@@ -180,16 +163,13 @@ def hutchinson_trace(
     return float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(probes))
 
 
-def sharpness(
-    loss: MeanLoss, radius: float, *, steps: int = 1, scale: torch.Tensor | None = None
-) -> tuple[float, float]:
+def sharpness(loss: MeanLoss, radius: float, *, steps: int = 1, scale: Scale = 1.0) -> tuple[float, float]:
     """Return the largest increase of the loss found within a ball, and the one that the gradient alone would make.
 
     One step goes ``radius`` along the gradient, as sharpness-aware minimization does. Further ones go on from there,
-    each as long, and are pulled back onto the ball; the largest increase counts. With ``scale`` distances are in
-    coordinates in which a parameter is so many units long. Where there is no gradient there is no step: zero.
+    each as long, and are pulled back onto the ball; the largest increase counts. Distances are in coordinates in which
+    a parameter is ``scale`` long. Where there is no gradient there is no step: zero.
     """
-    scale = torch.ones_like(loss.point) if scale is None else scale
     here, moved = loss.value(loss.point), torch.zeros_like(loss.point)
     found: list[float] = []
     first = 0.0

@@ -70,13 +70,13 @@ class _Pack:
         device: torch.device,
         step: str,
         at_once: int | None,
-        memory_limit: float,
         cap: Callable[[float], None],
         paused: PausedRuns | None,
         make: Callable[..., Run],
     ):
         self.waiting, self.data_of, self.device, self.step, self.at_once = iter(configs), data_of, device, step, at_once
-        self.limit, self.cap, self.paused, self.make = memory_limit, cap, paused, make
+        self.cap, self.paused, self.make = cap, paused, make
+        self.limit = packing.DEVICE_SHARE * memory_in_use(device)[1]
         self.images: dict[int, tuple[DeviceImages, DeviceImages]] = {}  # by the identity of the data
         self.active: list[tuple[Run, Iterator[int | None]]] = []
         self.next: RunConfig | None = None
@@ -94,34 +94,26 @@ class _Pack:
                 return
             self.changed = self._has_room(self.next) and self._start(self.next)
 
-    def note(self, run: Run) -> None:
-        """Record, of a run that has done an epoch, how many have the device now and what part of it is its own."""
-        run.neighbours.append(len(self.active))
-        run.parts.append(packing.part(run.config, (other.config for other, _ in self.active), self.at_once))
-
     def remove(self, run: Run) -> None:
         """Take out a run that has ended."""
         self.active = [(other, steps) for other, steps in self.active if other is not run]
         self.changed = True
-
-    def leave(self, run: Run, steps: Iterator[int | None]) -> None:
-        """Take out a run that has not ended, and keep where it is."""
-        self.remove(run)
-        steps.close()  # type: ignore[attr-defined]
-        if self.paused:
-            self.paused.keep(run)
 
     def turn(
         self, run: Run, steps: Iterator[int | None], watch: Watcher, stop: Callable[[], bool]
     ) -> tuple[bool, xr.Dataset | None]:
         """Give a run its turn; return whether it is out now, and its result if it came to its end."""
         if stop() and len(run.measured) < run.config.epochs:
-            self.leave(run, steps)
+            self.remove(run)
+            steps.close()  # type: ignore[attr-defined]
+            if self.paused:
+                self.paused.keep(run)
             return True, None
         try:
             epoch = next(steps)
             if epoch is not None:
-                self.note(run)
+                run.neighbours.append(len(self.active))
+                run.parts.append(packing.part(run.config, (other.config for other, _ in self.active), self.at_once))
                 watch(run, epoch)
         except StopIteration:
             self.remove(run)
@@ -215,7 +207,6 @@ def train_many(
     *,
     at_once: int | None = None,
     step: str | None = None,
-    memory_limit: float | None = None,
     paused: PausedRuns | None = None,
     watch: Watcher = lambda run, epoch: None,
     stop: Callable[[], bool] = lambda: False,
@@ -226,9 +217,8 @@ def train_many(
     ``data`` is what all are trained on, or what says it for each; whatever it says must stay the same object.
     ``at_once`` is how many at most; by default one on a CPU, and on CUDA as many as ``packing`` knows to be best.
     ``step`` is one of ``STEPS``, by default the device's fastest.
-    ``memory_limit`` is how many bytes of a GPU may be in use, whoever uses them, at most and by default 90% of all. A
-    run is started only if it fits by what earlier ones took, and waits, with a notice, where it does not after all. One
-    that does not fit alone is set aside, with a notice, and at the end ``DeviceMemoryError`` names all of these.
+    A run is started only if it fits a GPU's memory by what earlier ones took, and waits, with a notice, where it does
+    not after all. One that does not fit alone is set aside, and at the end ``DeviceMemoryError`` names all of these.
     ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
     ``paused`` keeps where those are, and lets a run that it knows go on from there.
@@ -239,11 +229,9 @@ def train_many(
         raise ValueError(f"step {step!r} is not known on {device}; accepted: {', '.join(STEPS)} (graph on CUDA only)")
     if at_once is None and device.type == "cpu":
         at_once = 1
-    limit = packing.DEVICE_SHARE * memory_in_use(device)[1]
-    limit = limit if memory_limit is None else min(limit, memory_limit)
     with memory_cap(device) as cap:
         data_of = (lambda _: data) if isinstance(data, ImageData) else data
-        pack = _Pack(configs, data_of, device, step, at_once, limit, cap, paused, make or Run)
+        pack = _Pack(configs, data_of, device, step, at_once, cap, paused, make or Run)
         while True:
             pack.fill(stop)
             if not pack.active:

@@ -168,7 +168,7 @@ def _curvature(loss: MeanLoss, config: LandscapeConfig) -> dict[str, float]:
     as_is = ("top_eigenvalue", "hessian_trace", "sharpness")
     normalized = ("normalized_eigenvalue", "normalized_trace", "normalized_sharpness")
     for names, radius, scale in (
-        (as_is, config.sharpness_radius, None),
+        (as_is, config.sharpness_radius, 1.0),
         (normalized, config.normalized_radius, filter_norms(loss)),
     ):
         product = partial(hessian_vector_product, loss, scale=scale)

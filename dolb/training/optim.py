@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dolb.training.config import OPTIMIZERS, RunConfig
+from dolb.training.config import RunConfig
 
 SECOND_MOMENTUM = 0.999  # LAMB: of the squared gradients
 LARS_EPS, LAMB_EPS = 1e-8, 1e-6
@@ -33,23 +33,16 @@ def build(config: RunConfig, parameters: Iterable[nn.Parameter], rate: torch.Ten
         return torch.optim.SGD(groups, **same, nesterov=config.optimizer == "nesterov", fused=True)
     groups = [group | {"adapted": number == 0} for number, group in enumerate(groups)]
     if config.optimizer == "lars":
-        return Lars(groups, **same, trust=config.trust)
-    if config.optimizer == "lamb":
-        return Lamb(groups, **same, max_gradient_norm=config.max_gradient_norm)
-    raise ValueError(f"optimizer {config.optimizer!r} is not known; accepted: {', '.join(OPTIMIZERS)}")
+        return Lars(groups, same | {"trust": config.trust})
+    return Lamb(groups, same | {"max_gradient_norm": config.max_gradient_norm})
 
 
 class _Layerwise(torch.optim.Optimizer):
     """What LARS and LAMB share: groups whose tensors are adapted or not, and a step without a word to the host."""
 
-    def __init__(self, groups: Iterable[dict[str, Any]], **defaults: Any):
-        super().__init__(groups, {"adapted": True, **defaults})
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Update every tensor that has a gradient."""
-        if closure is not None:
-            raise ValueError("a closure is not called here: compute the gradients before the step")
         groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
         slopes = self._shortened([[p.grad for p in weights] for _, weights in groups])
         for (group, weights), own in zip(groups, slopes, strict=True):

@@ -7,43 +7,26 @@ into one table with an entry per update, so that a captured CUDA graph can read 
 
 from __future__ import annotations
 
+import contextlib
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 # LEGW (You et al., 2019) is no schedule of its own: sqrt scaling, and warmup_epochs in proportion to the batch size.
 SCALINGS = ("none", "linear", "sqrt")
-DECAYS = ("constant", "step", "cosine", "polynomial")
 
 
-@dataclass(frozen=True)
-class Decay:
-    """How the rate falls after warmup, parsed from the ``decay`` field of a run."""
-
-    kind: str
-    milestones: tuple[float, ...] = ()
-    power: float = 1.0
-
-
-def parse_decay(text: str) -> Decay:
+def parse_decay(text: str) -> tuple[str, list[float]]:
     """Read ``constant``, ``cosine``, ``step:30,45`` (epochs, a tenth each) or ``polynomial:2`` (the power)."""
     kind, _, argument = text.partition(":")
-    try:
-        if kind == "step":
-            milestones = tuple(float(part) for part in argument.split(","))
-            if list(milestones) != sorted(set(milestones)) or not all(0 <= m < math.inf for m in milestones):
-                raise ValueError
-            return Decay(kind, milestones=milestones)
-        if kind == "polynomial":
-            power = float(argument or 1.0)
-            if not 0 < power < math.inf:
-                raise ValueError
-            return Decay(kind, power=power)
-        if kind in DECAYS and not argument:
-            return Decay(kind)
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        numbers = [float(part) for part in argument.split(",")] if argument else []
+        if kind in ("constant", "cosine") and not numbers:
+            return kind, []
+        if kind == "step" and numbers and numbers == sorted(set(numbers)) and 0 <= numbers[0] <= numbers[-1] < math.inf:
+            return kind, numbers
+        if kind == "polynomial" and len(numbers) < 2 and all(0 < power < math.inf for power in numbers):
+            return kind, numbers or [1.0]
     raise ValueError(
         f"decay {text!r} is not known; accepted: constant, cosine, step:E1,E2,... (rising epochs), polynomial[:POWER]"
     )
@@ -52,13 +35,7 @@ def parse_decay(text: str) -> Decay:
 def scale_rate(lr: float, scaling: str, batch_size: int, base_batch_size: int) -> float:
     """Return the peak rate for a batch size, given the rate that suits ``base_batch_size``."""
     ratio = batch_size / base_batch_size
-    if scaling == "none":
-        return lr
-    if scaling == "linear":
-        return lr * ratio
-    if scaling == "sqrt":
-        return lr * math.sqrt(ratio)
-    raise ValueError(f"lr_scaling {scaling!r} is not known; accepted: {', '.join(SCALINGS)}")
+    return lr * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]
 
 
 def warmup_factor(step: int, warmup_steps: int) -> float:
@@ -66,15 +43,17 @@ def warmup_factor(step: int, warmup_steps: int) -> float:
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps > 0 else 1.0
 
 
-def decay_factor(step: int, decay: Decay, steps_per_epoch: int, warmup_steps: int, total_steps: int) -> float:
+def decay_factor(
+    step: int, kind: str, numbers: list[float], steps_per_epoch: int, warmup_steps: int, total_steps: int
+) -> float:
     """Return the decay factor of one update; cosine and polynomial run from the end of warmup to the end of the run."""
-    if decay.kind == "step":
-        return 0.1 ** sum(step >= milestone * steps_per_epoch for milestone in decay.milestones)
+    if kind == "step":
+        return 0.1 ** sum(step >= milestone * steps_per_epoch for milestone in numbers)
     progress = min(1.0, max(0, step - warmup_steps) / max(1, total_steps - warmup_steps))
-    if decay.kind == "cosine":
+    if kind == "cosine":
         return 0.5 * (1.0 + math.cos(math.pi * progress))
-    if decay.kind == "polynomial":
-        return (1.0 - progress) ** decay.power
+    if kind == "polynomial":
+        return (1.0 - progress) ** numbers[0]
     return 1.0
 
 
@@ -96,7 +75,7 @@ def learning_rates(
     parsed = parse_decay(decay)
     return np.array(
         [
-            peak * warmup_factor(step, warmup) * decay_factor(step, parsed, steps_per_epoch, warmup, total)
+            peak * warmup_factor(step, warmup) * decay_factor(step, *parsed, steps_per_epoch, warmup, total)
             for step in range(total)
         ]
     )

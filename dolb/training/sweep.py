@@ -29,7 +29,6 @@ def sweep(
     data_dir: str | Path | None = None,
     subsets: Mapping[str, np.ndarray] | None = None,
     at_once: int | None = None,
-    memory_limit: float | None = None,
     time_limit: float | None = None,
     step: str | None = None,
     make_run: Callable[..., engine.Run] | None = None,
@@ -50,8 +49,6 @@ def sweep(
     at_once
         Runs at a time. Unless given, as many share a GPU as are best for their network and batch size, fewer where its
         memory does not suffice; on a CPU one to a core, in as many processes.
-    memory_limit
-        Bytes of a GPU that may be in use, by any process; at most, and unless given, 90% of what it has.
     step
         One of ``engine.STEPS``, by default the device's fastest.
     make_run
@@ -60,9 +57,8 @@ def sweep(
         Seconds after which the sweep stops by itself. What is unfinished is counted in the Dataset's attribute
         ``unfinished``; a later call goes on from there, in the middle of a run too.
     """
-    for name, value in (("at_once", at_once), ("memory_limit", memory_limit)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once must be at least 1, got {at_once}")
     where = engine.resolve_device(device)
     data_of = data_by_run(configs, data_dir, subsets or {})
 
@@ -75,8 +71,8 @@ def sweep(
 
         ended = engine.train_many(
             todo.claim(packing.in_packs(todo.waiting)), lambda config: data_of[config.key], where,
-            at_once=at_once if where.type == "cuda" else 1, step=step, memory_limit=memory_limit, paused=paused,
-            watch=watch, stop=todo.ends, make=make_run,
+            at_once=at_once if where.type == "cuda" else 1, step=step, paused=paused, watch=watch,
+            stop=todo.ends, make=make_run,
         )  # fmt: skip
         for config, ds in ended:
             if ds is None:

@@ -163,7 +163,7 @@ def measured(network, images, labels):
     """Return curvature and sharpness, as they are and with filters of length one."""
     loss = MeanLoss(network, images, labels)
     found = {}
-    for name, scale in (("raw", None), ("normalized", filter_norms(loss))):
+    for name, scale in (("raw", 1.0), ("normalized", filter_norms(loss))):
         product = partial(hessian_vector_product, loss, scale=scale)
         known = lanczos(product, loss.point, tolerance=1e-7)
         trace, _ = hutchinson_trace(product, loss.point, known, probes=8)

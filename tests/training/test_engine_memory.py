@@ -14,7 +14,7 @@ import torch
 from agreement import same_bits
 
 from dolb import results
-from dolb.training import engine
+from dolb.training import engine, packing
 from dolb.training import sweep as sweeping
 from dolb.training.config import RunConfig
 from dolb.training.device import DeviceMemoryError, is_out_of_memory
@@ -48,7 +48,7 @@ class Memory:
 
 @pytest.fixture
 def memory(monkeypatch) -> Memory:
-    """Let runs take memory of a device that has 10 GiB of it; 9 GiB are 90% of that."""
+    """Let runs take memory of a device that has 10 GiB of it, a quarter of which may be in use."""
     memory = Memory(10 * GIB)
 
     class Holding(engine.Run):
@@ -63,11 +63,12 @@ def memory(monkeypatch) -> Memory:
 
     monkeypatch.setattr(engine, "Run", Holding)
     monkeypatch.setattr(engine, "memory_in_use", memory.in_use)
+    monkeypatch.setattr(packing, "DEVICE_SHARE", 0.25)
     return memory
 
 
 def test_runs_that_would_not_fit_wait_and_give_what_they_give_alone(digits, memory, capsys):
-    packed = dict(engine.train_many(FOUR, digits, CPU, at_once=4, memory_limit=2.5 * GIB))
+    packed = dict(engine.train_many(FOUR, digits, CPU, at_once=4))
     assert (memory.most, memory.refused) == (2, 0)  # planned: none was started in vain
     assert capsys.readouterr().out == (
         "notice: smallnet-4 at batch size 64 needs 1.00 GiB of device memory, and 0.50 GiB of 2.50 GiB allowed are "
@@ -107,7 +108,7 @@ def test_runs_behind_one_too_large_are_done_and_the_error_at_the_end_names_all_t
 def test_a_stop_gives_back_the_run_that_waits_for_memory(digits, memory):
     heard: list[int] = []
     how = {"watch": lambda run, epoch: heard.append(epoch), "stop": lambda: bool(heard)}
-    ended = list(engine.train_many(FOUR, digits, CPU, at_once=4, memory_limit=2.5 * GIB, **how))
+    ended = list(engine.train_many(FOUR, digits, CPU, at_once=4, **how))
     assert sorted(run.seed for run, _ in ended) == [0, 1, 2]  # two in flight, and the third that waited
     assert all(ds is None for _, ds in ended)
 

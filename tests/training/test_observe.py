@@ -16,7 +16,6 @@ from dolb.training.config import RunConfig
 from dolb.training.observe import Observed, fold_of, networks, observe_all, out_of_fold
 from dolb.training.run import PausedRuns
 
-
 CONFIG = RunConfig(epochs=3, batch_size=64, lr=0.1, subset="first-200")
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import xarray as xr
 from agreement import same_bits
 from waiting import wait_until
@@ -91,12 +90,6 @@ def test_a_run_that_cannot_be_done_is_refused_before_the_others_are_trained(tmp_
     assert trainings == []
 
 
-@pytest.mark.parametrize("name", ["at_once", "memory_limit"])
-def test_a_limit_of_nothing_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-        run([config()], None, **{name: 0})
-
-
 # Killed, stopped, helped
 
 LONG = replace(config(), subset="full", epochs=10**4)
@@ -156,17 +149,6 @@ def test_a_time_limit_keeps_what_is_unfinished_and_the_end_leaves_nothing_behind
     assert same_bits(ended, run(runs, None))
 
 
-@pytest.mark.faults
-def test_a_signal_ends_the_sweep_once_its_runs_are_kept(tmp_path):
-    with sweeping([LONG], tmp_path) as process:
-        process.terminate()
-        process.join()
-        assert process.exitcode == -signal.SIGTERM
-    paused = torch.load(tmp_path / "paused" / f"{LONG.key}.pt", weights_only=True)
-    assert paused["launched"] + paused["epoch"] > 0
-    assert not results.RunStore(tmp_path).keys()
-
-
 def held(store: Path) -> list[str]:
     """Keys of the runs that some process is at."""
     held = []
@@ -177,13 +159,15 @@ def held(store: Path) -> list[str]:
 
 
 @pytest.mark.faults
-def test_a_signal_to_a_sweep_of_several_processes_keeps_the_runs_of_all(tmp_path):
+def test_a_signal_ends_a_sweep_of_several_processes_once_the_runs_of_all_are_kept(tmp_path):
     both = [LONG, replace(LONG, seed=1)]
     with sweeping(both, tmp_path, at_once=2) as process:
         wait_until(lambda: len(held(tmp_path)) == 2, seconds=240)
         process.terminate()
         process.join()
+        assert process.exitcode == -signal.SIGTERM
     assert {path.stem for path in tmp_path.glob("paused/*.pt")} == {config.key for config in both}
+    assert not results.RunStore(tmp_path).keys()
 
 
 @pytest.mark.faults
