@@ -291,18 +291,15 @@ class Flow:
         weight, bias, means, inverses = self._statistics(norm)
         added = x if residual is None else residual
         flags = int(relu), int(residual is not None)
-        tile = grid.tile()
-        if self.training and tile:
-            norms.norm_forward[grid.shares, blocks_of(norm.width, tile["COLUMNS"])](
-                x, added, y, weight, bias, means, n.variances[0, norm.offset :], inverses, n.total, norm.width,
-                *grid.share, norm.eps, *flags, **tile,
-            )  # fmt: skip
-        else:
-            if self.training:
-                self._measure(x, norm, grid)
-            norms.norm_apply[grid.over()](
-                x, added, y, weight, bias, means, inverses, n.total, norm.width, *grid.share, *flags, **grid.block
-            )
+        tile = grid.tile() if self.training else None
+        if self.training and not tile:
+            self._measure(x, norm, grid)
+        programs = (grid.shares, blocks_of(norm.width, tile["COLUMNS"])) if tile else grid.over()
+        how = {"WHOLE": tile is not None, **(tile or grid.block)}
+        norms.norm_forward[programs](
+            x, added, y, weight, bias, means, n.variances[0, norm.offset :], inverses, n.total, norm.width,
+            *grid.share, norm.eps, *flags, **how,
+        )  # fmt: skip
         if self.training:
 
             def back(gradients: Gradients) -> Gradients:
@@ -313,22 +310,16 @@ class Flow:
                 out = x_grad, x_grad if residual_grad is None else residual_grad, weight, bias, means, inverses
                 sums = n.weight_grads[0, norm.offset :], n.bias_grads[0, norm.offset :]
                 used = *flags, int(second is not None)
-                if tile:
-                    norms.norm_backward[grid.shares, blocks_of(norm.width, tile["COLUMNS"])](
-                        *given, *out, *sums, n.total, norm.width, *grid.share, *used, **tile
-                    )
-                else:
+                if not tile:
                     partial, splits, chunk = grid.partial()
                     norms.norm_grad_partial[grid.shares, grid.columns, splits](
                         *given, partial, weight, bias, means, inverses, n.total, splits, norm.width, *grid.share,
-                        chunk, *used, **grid.sums,
+                        chunk, *used, **grid.block,
                     )  # fmt: skip
                     norms.norm_grad_finish[grid.shares, grid.finishers](
                         partial, *sums, n.total, splits, norm.width, **grid.finish
                     )
-                    norms.norm_grad_apply[grid.over()](
-                        *given, *out, *sums, n.total, norm.width, *grid.share, *used, **grid.block
-                    )
+                norms.norm_backward[programs](*given, *out, *sums, n.total, norm.width, *grid.share, *used, **how)
                 return x_grad, residual_grad
 
             self.tape.append(back)
@@ -338,7 +329,7 @@ class Flow:
         n = self.arrays
         partial, splits, chunk = grid.partial()
         norms.norm_partial[grid.shares, grid.columns, splits](
-            x, partial, splits, norm.width, *grid.share, chunk, **grid.sums
+            x, partial, splits, norm.width, *grid.share, chunk, **grid.block
         )
         stats = (array[0, norm.offset :] for array in (n.means, n.variances, n.inverses))
         norms.norm_finish[grid.shares, grid.finishers](
@@ -373,7 +364,7 @@ class Flow:
                 x_grad = torch.empty_like(x)
                 partial, splits, chunk = windows.partial()
                 steps.pool_grad_partial[windows.shares, windows.columns, splits](
-                    *given, partial, means, inverses, n.total, splits, channels, *shape, chunk, used, **windows.sums
+                    *given, partial, means, inverses, n.total, splits, channels, *shape, chunk, used, **windows.block
                 )
                 norms.norm_grad_finish[windows.shares, windows.finishers](
                     partial, *sums, n.total, splits, channels, **windows.finish
@@ -402,7 +393,6 @@ class Grid:
         self.device = x.device
         wide = min(64, 1 << (self.channels - 1).bit_length())
         self.block = {"ROWS": 32, "COLUMNS": wide}
-        self.sums = {"ROWS": 32, "COLUMNS": wide}
         self.finish = {"SPLITS": 256, "COLUMNS": 16}
         self.columns, self.finishers = blocks_of(self.channels, wide), blocks_of(self.channels, 16)
 
@@ -420,8 +410,8 @@ class Grid:
 
     def partial(self) -> tuple[torch.Tensor, int, int]:
         """Return an array for partial sums, into how many chunks a share is split for them, and a chunk's rows."""
-        tiles = blocks_of(self.rows, self.sums["ROWS"])
+        tiles = blocks_of(self.rows, self.block["ROWS"])
         splits = max(1, min(tiles, PROGRAMS // (self.shares * self.columns)))
-        chunk = blocks_of(tiles, splits) * self.sums["ROWS"]
+        chunk = blocks_of(tiles, splits) * self.block["ROWS"]
         splits = blocks_of(self.rows, chunk)
         return torch.empty(2 * self.shares * splits * self.channels, device=self.device), splits, chunk

@@ -20,11 +20,20 @@ FLAGS = ["relu", "has_residual", "has_second"]
 
 
 @triton.jit
-def _share(share, hw, each, extra):
+def rows_of(share, hw, each, extra):
     """Return a share's first row and its number of rows."""
     first = (share * each + tl.minimum(share, extra)) * hw
     count = tl.where(share < extra, each + 1, each) * hw
     return first, count
+
+
+@triton.jit
+def share_of(channels, hw, each, extra, COLUMNS: tl.constexpr):
+    """Return a program's share, with its first row and number of rows, its columns, and which of them there are."""
+    share = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    first, count = rows_of(share, hw, each, extra)
+    return share, first, count, columns, columns < channels
 
 
 @triton.jit
@@ -47,31 +56,31 @@ def _rectified(values, relu):
     return tl.where(only_if(relu, values < 0), 0.0, values)
 
 
-# -- batch norm of shares that fit a tile: one launch each way --------------------------------------------------------
-
-
 @triton.jit(do_not_specialize=[*SHARE, "relu", "has_residual"])
 def norm_forward(
     x, residual, y, weight, bias, means, variances, inverses, total, channels, hw, each, extra, eps, relu, has_residual,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    WHOLE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Normalize one share's columns by their own statistics, add the residual, rectify."""
-    share = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, hw, each, extra)
+    """Normalize, add the residual, rectify: by given statistics, or by those of a share that is one ``WHOLE`` tile."""
+    share, first, count, columns, known = share_of(channels, hw, each, extra, COLUMNS)
     rows = tl.arange(0, ROWS)[:, None]
-    inside = (rows < count) & (columns[None, :] < channels)
+    if not WHOLE:
+        rows += tl.program_id(2) * ROWS
+    inside = (rows < count) & known[None, :]
     where = (first + rows) * channels + columns[None, :]
-    values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(values, axis=0) / count
-    centred = tl.where(inside, values - mean[None, :], 0.0)
-    squares = tl.sum(centred * centred, axis=0)
-    inverse = tl.rsqrt(squares / count + eps)
-    known = columns < channels
     place = share * total + columns
-    tl.store(means + place, mean, mask=known)
-    tl.store(variances + place, squares / tl.maximum(count - 1, 1), mask=known)
-    tl.store(inverses + place, inverse, mask=known)
+    values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
+    if WHOLE:
+        mean = tl.sum(values, axis=0) / count
+        centred = tl.where(inside, values - mean[None, :], 0.0)
+        squares = tl.sum(centred * centred, axis=0)
+        inverse = tl.rsqrt(squares / count + eps)
+        tl.store(means + place, mean, mask=known)
+        tl.store(variances + place, squares / tl.maximum(count - 1, 1), mask=known)
+        tl.store(inverses + place, inverse, mask=known)
+    else:
+        centred = values - tl.load(means + place, mask=known)[None, :]
+        inverse = tl.load(inverses + place, mask=known)
     scale = tl.load(weight + columns, mask=known)
     shift = tl.load(bias + columns, mask=known)
     out = centred * inverse[None, :] * scale[None, :] + shift[None, :]
@@ -92,25 +101,31 @@ def _slopes(first_grad, second_grad, y, where, inside, normalized, scale, shift,
 @triton.jit(do_not_specialize=[*SHARE, *FLAGS])
 def norm_backward(
     first_grad, second_grad, x, y, x_grad, residual_grad, weight, bias, means, inverses, weight_grads, bias_grads,
-    total, channels, hw, each, extra, relu, has_residual, has_second, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    total, channels, hw, each, extra, relu, has_residual, has_second, WHOLE: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Undo ``norm_forward`` for the gradients of one share's columns."""
-    share = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, hw, each, extra)
+    """Undo ``norm_forward`` for gradients, whose sums over a share are taken of a ``WHOLE`` tile, or given."""
+    share, first, count, columns, known = share_of(channels, hw, each, extra, COLUMNS)
     rows = tl.arange(0, ROWS)[:, None]
-    known = columns < channels
+    if not WHOLE:
+        rows += tl.program_id(2) * ROWS
     inside = (rows < count) & known[None, :]
     where = (first + rows) * channels + columns[None, :]
     place = share * total + columns
     mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
     values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    normalized = tl.where(inside, (values - mean[None, :]) * inverse[None, :], 0.0)
+    normalized = (values - mean[None, :]) * inverse[None, :]
+    if WHOLE:
+        normalized = tl.where(inside, normalized, 0.0)
     grad = _slopes(first_grad, second_grad, y, where, inside, normalized, scale, shift, relu, has_residual, has_second)
-    along_bias = tl.sum(grad, axis=0)
-    along_weight = tl.sum(grad * normalized, axis=0)
-    tl.store(bias_grads + place, along_bias, mask=known)
-    tl.store(weight_grads + place, along_weight, mask=known)
+    if WHOLE:
+        along_bias = tl.sum(grad, axis=0)
+        along_weight = tl.sum(grad * normalized, axis=0)
+        tl.store(bias_grads + place, along_bias, mask=known)
+        tl.store(weight_grads + place, along_weight, mask=known)
+    else:
+        along_bias = tl.load(bias_grads + place, mask=known)
+        along_weight = tl.load(weight_grads + place, mask=known)
     tl.store(residual_grad + where, grad.to(x_grad.dtype.element_ty), mask=only_if(has_residual, inside))
     inner = grad - (along_bias[None, :] + normalized * along_weight[None, :]) / count
     tl.store(x_grad + where, (inner * (inverse * scale)[None, :]).to(x_grad.dtype.element_ty), mask=inside)
@@ -122,12 +137,10 @@ def norm_backward(
 @triton.jit(do_not_specialize=[*SHARE, "chunk"])
 def norm_partial(x, partial, splits, channels, hw, each, extra, chunk, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Mean and sum of squared deviations of one chunk of a share's rows, in two float32 planes of ``partial``."""
-    share, split = tl.program_id(0), tl.program_id(2)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, hw, each, extra)
+    share, first, count, columns, known = share_of(channels, hw, each, extra, COLUMNS)
+    split = tl.program_id(2)
     start = split * chunk
     stop = tl.minimum(start + chunk, count)
-    known = columns < channels
     # Sums are of distances from the chunk's first row, so that squares of a large mean do not drown the deviations.
     origin = tl.load(x + (first + tl.minimum(start, count - 1)) * channels + columns, mask=known).to(tl.float32)
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -153,10 +166,7 @@ def norm_finish(
     SPLITS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Join the chunks' statistics into a share's."""
-    share = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    _, count = _share(share, hw, each, extra)
-    known = columns < channels
+    share, _, count, columns, known = share_of(channels, hw, each, extra, COLUMNS)
     plane = tl.num_programs(0) * splits * channels
     mean = tl.zeros([COLUMNS], tl.float32)
     squares = tl.zeros([COLUMNS], tl.float32)
@@ -180,39 +190,16 @@ def norm_finish(
     tl.store(inverses + place, tl.rsqrt(squares / count + eps), mask=known)
 
 
-@triton.jit(do_not_specialize=[*SHARE, "relu", "has_residual"])
-def norm_apply(
-    x, residual, y, weight, bias, means, inverses, total, channels, hw, each, extra, relu, has_residual,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Normalize by given statistics, add the residual, rectify."""
-    share = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, hw, each, extra)
-    rows = (tl.program_id(2) * ROWS + tl.arange(0, ROWS))[:, None]
-    known = columns < channels
-    inside = (rows < count) & known[None, :]
-    where = (first + rows) * channels + columns[None, :]
-    place = share * total + columns
-    mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
-    values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    out = (values - mean[None, :]) * inverse[None, :] * scale[None, :] + shift[None, :]
-    out += tl.load(residual + where, mask=only_if(has_residual, inside), other=0.0).to(tl.float32)
-    tl.store(y + where, _rectified(out, relu).to(y.dtype.element_ty), mask=inside)
-
-
 @triton.jit(do_not_specialize=[*SHARE, *FLAGS, "chunk"])
 def norm_grad_partial(
     first_grad, second_grad, x, y, partial, weight, bias, means, inverses, total, splits, channels, hw, each, extra,
     chunk, relu, has_residual, has_second, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Sums over one chunk of a share's rows of the gradient, and of the gradient times the normalized value."""
-    share, split = tl.program_id(0), tl.program_id(2)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, hw, each, extra)
+    share, first, count, columns, known = share_of(channels, hw, each, extra, COLUMNS)
+    split = tl.program_id(2)
     start = split * chunk
     stop = tl.minimum(start + chunk, count)
-    known = columns < channels
     place = share * total + columns
     mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
     along_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -254,28 +241,3 @@ def norm_grad_finish(
     place = share * total + columns
     tl.store(bias_grads + place, along_bias, mask=known)
     tl.store(weight_grads + place, along_weight, mask=known)
-
-
-@triton.jit(do_not_specialize=[*SHARE, *FLAGS])
-def norm_grad_apply(
-    first_grad, second_grad, x, y, x_grad, residual_grad, weight, bias, means, inverses, weight_grads, bias_grads,
-    total, channels, hw, each, extra, relu, has_residual, has_second, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """The gradients of input and residual, given a share's sums."""
-    share = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    first, count = _share(share, hw, each, extra)
-    rows = (tl.program_id(2) * ROWS + tl.arange(0, ROWS))[:, None]
-    known = columns < channels
-    inside = (rows < count) & known[None, :]
-    where = (first + rows) * channels + columns[None, :]
-    place = share * total + columns
-    mean, inverse, scale, shift = of_columns(means, inverses, weight, bias, place, columns, known)
-    along_bias = tl.load(bias_grads + place, mask=known)
-    along_weight = tl.load(weight_grads + place, mask=known)
-    values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    normalized = (values - mean[None, :]) * inverse[None, :]
-    grad = _slopes(first_grad, second_grad, y, where, inside, normalized, scale, shift, relu, has_residual, has_second)
-    tl.store(residual_grad + where, grad.to(x_grad.dtype.element_ty), mask=only_if(has_residual, inside))
-    inner = grad - (along_bias[None, :] + normalized * along_weight[None, :]) / count
-    tl.store(x_grad + where, (inner * (inverse * scale)[None, :]).to(x_grad.dtype.element_ty), mask=inside)

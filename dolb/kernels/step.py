@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dolb.kernels.norm import _rectified, _share, of_columns, only_if
+from dolb.kernels.norm import _rectified, of_columns, only_if, rows_of, share_of
 
 
 @triton.jit(do_not_specialize=["height", "pad"])
@@ -56,13 +56,10 @@ def pool_forward(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Normalize by given statistics, rectify, and take each window's maximum and which of its 9 taps that was."""
-    share = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     pooled_height, pooled_width = (height + 1) // 2, (width + 1) // 2
     pooled = pooled_height * pooled_width
-    first, count = _share(share, pooled, each, extra)
+    share, first, count, columns, known = share_of(channels, pooled, each, extra, COLUMNS)
     rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
-    known = columns < channels
     inside = (rows < count)[:, None] & known[None, :]
     example = (first + rows) // pooled
     top = (first + rows) % pooled // pooled_width * 2 - 1
@@ -92,14 +89,12 @@ def pool_grad_partial(
     chunk, has_second, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Sums over one chunk of a share's windows of the gradient, and of it times the normalized value it belongs to."""
-    share, split = tl.program_id(0), tl.program_id(2)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     pooled_height, pooled_width = (height + 1) // 2, (width + 1) // 2
     pooled = pooled_height * pooled_width
-    first, count = _share(share, pooled, each, extra)
+    share, first, count, columns, known = share_of(channels, pooled, each, extra, COLUMNS)
+    split = tl.program_id(2)
     start = split * chunk
     stop = tl.minimum(start + chunk, count)
-    known = columns < channels
     place = share * total + columns
     mean = tl.load(means + place, mask=known)
     inverse = tl.load(inverses + place, mask=known)
@@ -156,14 +151,11 @@ def pool_grad_apply(
 
     Window (r, c) covers lines 2r - 1 to 2r + 1: an even line lies in one window, an odd one in two.
     """
-    share = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     pooled_height, pooled_width = (height + 1) // 2, (width + 1) // 2
     pooled = pooled_height * pooled_width
-    first, windows = _share(share, pooled, each, extra)
-    _, count = _share(share, height * width, each, extra)
+    share, first, windows, columns, known = share_of(channels, pooled, each, extra, COLUMNS)
+    _, count = rows_of(share, height * width, each, extra)
     rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
-    known = columns < channels
     inside = (rows < windows)[:, None] & known[None, :]
     rows = first + rows
     example = rows // pooled

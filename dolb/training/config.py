@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from dolb import names
 from dolb.config import Keyed
 from dolb.training import schedule
@@ -91,6 +93,11 @@ class RunConfig(Keyed):
             raise ValueError(f"momentum of optimizer 'nesterov' must be positive, got {self.momentum}")
         if self.optimizer == "lamb" and not self.momentum < 1:
             raise ValueError(f"momentum of optimizer 'lamb' must be below 1, got {self.momentum}")
+
+    def rates(self, steps_per_epoch: int) -> np.ndarray:
+        """Return the rate of every update."""
+        names = ("lr", "lr_scaling", "batch_size", "base_batch_size", "warmup_epochs", "decay", "epochs")
+        return schedule.learning_rates(**{name: getattr(self, name) for name in names}, steps_per_epoch=steps_per_epoch)
 
     @property
     def subsets(self) -> tuple[str, ...]:

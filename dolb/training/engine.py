@@ -42,7 +42,7 @@ POLL_SECONDS = 5e-4  # a run has two bursts or more enqueued, several millisecon
 
 
 class RunAbandoned(Exception):
-    """A run was given up before its end; nothing of it is kept."""
+    """A run that something else needs was stopped before its end."""
 
 
 def fastest_step(device: torch.device) -> str:
@@ -118,10 +118,6 @@ class _Pack:
         except StopIteration:
             self.remove(run)
             return True, run.result()
-        except RunAbandoned:
-            self.remove(run)
-            steps.close()  # type: ignore[attr-defined]
-            return True, None
         return False, None
 
     def _taken(self) -> Fraction:
@@ -219,7 +215,7 @@ def train_many(
     ``step`` is one of ``STEPS``, by default the device's fastest.
     A run is started only if it fits a GPU's memory by what earlier ones took, and waits, with a notice, where it does
     not after all. One that does not fit alone is set aside, and at the end ``DeviceMemoryError`` names all of these.
-    ``watch(run, epoch)`` is called after every epoch and may raise ``RunAbandoned``: the run is then yielded as None.
+    ``watch(run, epoch)`` is called after every epoch.
     ``stop()`` is asked all the while, on CUDA within an epoch too; once True, every run in flight is yielded as None.
     ``paused`` keeps where those are, and lets a run that it knows go on from there.
     ``make`` makes a run of what `Run` takes, in place of it.

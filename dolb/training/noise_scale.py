@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from torch import nn
 
-from dolb import models, results
+from dolb import results
 from dolb.training import engine
 from dolb.training.config import GRADIENT_GROUPS, NoiseScaleConfig
 from dolb.training.device import Mark
+from dolb.training.step import EagerNetwork
 from dolb.training.sweep import sweep
 
 
@@ -59,19 +59,13 @@ class MeasuredRun(engine.Run):
         batches = list(zip(*(values.split(config.small_batch) for values in how), strict=True))
         network, size = self._network(bn_workers=1), len(batches) // GRADIENT_GROUPS
         network.load_state_dict(self.network.state_dict())
+        program = EagerNetwork(network, config)
         for start in range(0, len(batches), size):
-            yield (self.gradient(network, *batch) for batch in batches[start : start + size])
+            yield (self.gradient(program, *batch) for batch in batches[start : start + size])
 
-    def gradient(
-        self, network: nn.Module, index: torch.Tensor, dy: torch.Tensor, dx: torch.Tensor, flip: torch.Tensor
-    ) -> list[torch.Tensor]:
+    def gradient(self, program: EagerNetwork, *batch: torch.Tensor) -> list[torch.Tensor]:
         """Return the gradient of the loss over some examples, without weight decay, in the run's arithmetic."""
-        half = self.config.precision == "bf16"
-        images = self.train.batch(index, dy, dx, flip, torch.bfloat16 if half else torch.float32)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
-            scores = network(images if self.stream else images.contiguous())
-        loss = models.loss(scores, self.train.labels[index], self.config.label_smoothing)
-        return list(torch.autograd.grad(loss, list(network.parameters())))
+        return list(torch.autograd.grad(program.loss(self.train, *batch), list(program.network.parameters())))
 
     def result(self) -> xr.Dataset:
         """Return the finished run; what was not measured, as after a divergence, is NaN."""

@@ -25,7 +25,6 @@ from dolb import models, results, volumes
 from dolb.augment import DeviceImages, EpochDraw, Place, default_augment, draw_epoch
 from dolb.data import ImageData
 from dolb.results.files import write_whole
-from dolb.training import schedule
 from dolb.training.config import EVAL_BATCH, RunConfig
 from dolb.training.convolution import with_fast_gradients
 from dolb.training.device import Mark, device_name, host_peak
@@ -78,11 +77,7 @@ class Run:
         self.count = count
         self.batches = dealt(count, config.batch_size)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        rules = ("lr", "lr_scaling", "batch_size", "base_batch_size", "warmup_epochs", "decay", "epochs")
-        self.epoch_rates = schedule.learning_rates(
-            **{name: getattr(config, name) for name in rules},
-            steps_per_epoch=sum(repeats for _, repeats in self.batches),
-        )
+        self.epoch_rates = config.rates(steps_per_epoch=sum(repeats for _, repeats in self.batches))
         self.memory = self.reserved = 0  # bytes of the device: peak in use by tensors, peak taken from it for them
         if self.stream:
             torch.backends.cudnn.deterministic = True  # one seed, one result, alone or beside other runs

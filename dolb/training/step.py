@@ -25,12 +25,7 @@ class EagerNetwork:
     def step(self, size: int, images: DeviceImages, place: Place) -> None:
         """Make the next batch of ``size``, and train on it."""
         where = place.cursor + self.positions[:size]
-        index = place.order[where]
-        batch = images.batch(index, place.dy[where], place.dx[where], place.flip[where], self.dtype)
-        with self._arithmetic():
-            scores = self.network(self._laid_out(batch))
-        labels = images.labels[index]
-        loss = models.objective(self.config.arch, scores, batch, labels, self.config.label_smoothing)
+        loss = self.loss(images, place.order[where], place.dy[where], place.dx[where], place.flip[where])
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.rate.copy_(place.rates.index_select(0, place.updates).squeeze(0))
@@ -38,6 +33,15 @@ class EagerNetwork:
         place.loss_sum.add_(loss.detach().double() * size)
         place.cursor.add_(size)
         place.updates.add_(1)
+
+    def loss(
+        self, images: DeviceImages, index: torch.Tensor, dy: torch.Tensor, dx: torch.Tensor, flip: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the mean loss over some examples, cropped and mirrored so."""
+        batch = images.batch(index, dy, dx, flip, self.dtype)
+        with self._arithmetic():
+            scores = self.network(self._laid_out(batch))
+        return models.objective(self.config.arch, scores, batch, images.labels[index], self.config.label_smoothing)
 
     @torch.no_grad()
     def evaluate(self, images: DeviceImages, start: int, stop: int) -> torch.Tensor:

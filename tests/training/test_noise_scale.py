@@ -58,7 +58,7 @@ def test_the_gradient_of_a_large_batch_is_the_mean_of_those_of_its_small_ones(di
     run = run_of(asked, digits)
     drawn: list[tuple[torch.Tensor, ...]] = []
     gradient = run.gradient
-    run.gradient = lambda network, *batch: drawn.append(batch) or gradient(network, *batch)
+    run.gradient = lambda program, *batch: drawn.append(batch) or gradient(program, *batch)
     lengths = noise_scale.lengths_of(run.gradients(1)).numpy()
     index, *crops = (torch.cat(parts) for parts in zip(*drawn, strict=True))
     assert len(index) == 16 * 16
