@@ -79,11 +79,6 @@ class DeviceImages:
         self._columns = torch.arange(self.width, device=device)
         self._mirrored = torch.arange(self.width - 1, -1, -1, device=device)
 
-    @property
-    def sides(self) -> tuple[int, int]:
-        """Return height and width of an image."""
-        return self.height, self.width
-
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self.labels)

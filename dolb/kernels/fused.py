@@ -84,7 +84,8 @@ class FusedNetwork(Arrays):
 
     def _scores(self, flow: Flow, size: int, images: DeviceImages, place: Place) -> tuple[torch.Tensor, torch.Tensor]:
         stem, norm = self.stem
-        height, width = ((side + 2 * stem.padding - stem.kernel) // stem.stride + 1 for side in images.sides)
+        sides = images.height, images.width
+        height, width = ((side + 2 * stem.padding - stem.kernel) // stem.stride + 1 for side in sides)
         patches = torch.empty(size * height * width, stem.weight.shape[1], dtype=self.dtype, device=self.device)
         labels = torch.empty(size, dtype=torch.int64, device=self.device)
         steps.make_patches[(size, blocks_of(patches.numel() // size, 1024))](

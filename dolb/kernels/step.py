@@ -131,17 +131,6 @@ def _window(first_grad, second_grad, taps, rows, there, columns, channels, has_s
     return tap, grad
 
 
-@triton.jit
-def _pool_grad_store(
-    grad, x, x_grad, position, inside, columns, channels, mean, inverse, scale, along_bias, along_weight, count
-):
-    where = position[:, None] * channels + columns[None, :]
-    values = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    normalized = (values - mean[None, :]) * inverse[None, :]
-    inner = grad - (along_bias[None, :] + normalized * along_weight[None, :]) / count
-    tl.store(x_grad + where, (inner * (inverse * scale)[None, :]).to(x_grad.dtype.element_ty), mask=inside)
-
-
 @triton.jit(do_not_specialize=["each", "extra", "height", "width", "has_second"])
 def pool_grad_apply(
     first_grad, second_grad, x, taps, x_grad, weight, means, inverses, weight_grads, bias_grads, total, channels,
@@ -181,26 +170,24 @@ def pool_grad_apply(
     corner = (example * height + 2 * r) * width + 2 * c
     odd_line = (2 * r + 1 < height)[:, None] & inside
     odd_column = (2 * c + 1 < width)[:, None] & inside
-    here = tl.where(tap == 4, grad, 0.0)
-    _pool_grad_store(
-        here, x, x_grad, corner, inside, columns, channels, mean, inverse, scale, along_bias, along_weight, count
-    )
-    here = tl.where(tap == 5, grad, 0.0) + tl.where(right_tap == 3, right_grad, 0.0)
-    _pool_grad_store(
-        here, x, x_grad, corner + 1, odd_column, columns, channels, mean, inverse, scale, along_bias, along_weight,
-        count,
-    )  # fmt: skip
-    here = tl.where(tap == 7, grad, 0.0) + tl.where(below_tap == 1, below_grad, 0.0)
-    _pool_grad_store(
-        here, x, x_grad, corner + width, odd_line, columns, channels, mean, inverse, scale, along_bias, along_weight,
-        count,
-    )  # fmt: skip
-    here = tl.where(tap == 8, grad, 0.0) + tl.where(right_tap == 6, right_grad, 0.0)
-    here += tl.where(below_tap == 2, below_grad, 0.0) + tl.where(across_tap == 0, across_grad, 0.0)
-    _pool_grad_store(
-        here, x, x_grad, corner + width + 1, odd_line & odd_column, columns, channels, mean, inverse, scale,
-        along_bias, along_weight, count,
-    )  # fmt: skip
+    for position in tl.static_range(4):
+        down, over = position // 2, position % 2
+        there = inside
+        slope = tl.where(tap == 4 + 3 * down + over, grad, 0.0)
+        if over:
+            there = odd_column
+            slope += tl.where(right_tap == 3 + 3 * down, right_grad, 0.0)
+        if down:
+            there = there & odd_line
+            lower = tl.where(below_tap == 1 + over, below_grad, 0.0)
+            if over:
+                lower += tl.where(across_tap == 0, across_grad, 0.0)
+            slope += lower
+        where = (corner + down * width + over)[:, None] * channels + columns[None, :]
+        values = tl.load(x + where, mask=there, other=0.0).to(tl.float32)
+        normalized = (values - mean[None, :]) * inverse[None, :]
+        inner = slope - (along_bias[None, :] + normalized * along_weight[None, :]) / count
+        tl.store(x_grad + where, (inner * (inverse * scale)[None, :]).to(x_grad.dtype.element_ty), mask=there)
 
 
 # -- the loss ----------------------------------------------------------------------------------------------------------

@@ -67,27 +67,19 @@ def update_norms(
         bias_slope += tl.load(bias_grads + place, mask=known)
         mean += tl.load(means + place, mask=known)
         variance += tl.load(variances + place, mask=known)
-    second = total + columns
-    if ONLY_SUM:
-        tl.store(grads + columns, weight_slope, mask=known)
-        tl.store(grads + second, bias_slope, mask=known)
-    else:
-        weight, velocity = _updated(
-            tl.load(parameters + columns, mask=known), weight_slope, tl.load(velocities + columns, mask=known),
-            rate, momentum, decay, NESTEROV,
-        )  # fmt: skip
-        tl.store(parameters + columns, weight, mask=known)
-        tl.store(velocities + columns, velocity, mask=known)
-        bias, velocity = _updated(
-            tl.load(parameters + second, mask=known), bias_slope, tl.load(velocities + second, mask=known),
-            rate, momentum, decay, NESTEROV,
-        )  # fmt: skip
-        tl.store(parameters + second, bias, mask=known)
-        tl.store(velocities + second, velocity, mask=known)
-    old = tl.load(running + columns, mask=known)
-    tl.store(running + columns, old + follow * (mean / shares - old), mask=known)
-    old = tl.load(running + second, mask=known)
-    tl.store(running + second, old + follow * (variance / shares - old), mask=known)
+    for row in tl.static_range(2):  # weights and means, then biases and variances
+        place = row * total + columns
+        slope = weight_slope if row == 0 else bias_slope
+        if ONLY_SUM:
+            tl.store(grads + place, slope, mask=known)
+        else:
+            value, velocity = tl.load(parameters + place, mask=known), tl.load(velocities + place, mask=known)
+            value, velocity = _updated(value, slope, velocity, rate, momentum, decay, NESTEROV)
+            tl.store(parameters + place, value, mask=known)
+            tl.store(velocities + place, velocity, mask=known)
+        old = tl.load(running + place, mask=known)
+        measured = mean if row == 0 else variance
+        tl.store(running + place, old + follow * (measured / shares - old), mask=known)
 
 
 # -- LARS and LAMB: a program to each chunk ---------------------------------------------------------------------------
