@@ -120,7 +120,7 @@
   }
 
   // settings: model {bytes, forward_share, backward: in proportion to time}, images_per_second of one GPU,
-  // batch_per_rank, network, policy, ranks, overlap, and constants, all as Python's whatif_data() writes them.
+  // batch_per_rank, network, policy, ranks, and constants, all as Python's whatif_data() writes them.
   function simulate(settings) {
     const { model, network, policy, ranks, batch_per_rank: batch, constants } = settings;
     const alone = batch / settings.images_per_second;
@@ -129,8 +129,7 @@
     const neighbours = Math.min(ranks, network.ranks_per_node) - 1;
     const slow = (1 + network.contention * neighbours) * slowestOf(ranks, network.jitter, constants.euler);
     let now = alone * model.forward_share;
-    let ready = model.backward.slice().reverse().map((part) => (now += part * unit) * slow);
-    if (settings.overlap === false) ready = ready.map(() => ready[ready.length - 1]);
+    const ready = model.backward.slice().reverse().map((part) => (now += part * unit) * slow);
     const sizes = model.bytes.slice().reverse();
     const allreduce = (size) => allreduceSeconds(network, ranks, size);
     const end = policy.kind === "ddp" ? ddpEnd : horovodEnd;
@@ -206,7 +205,7 @@ html[data-theme="dark"] .dolb-whatif { --ddp: #56b4e9; --horovod: #e69f00; }
       contention: chosen.contention / 100, interference: chosen.interference / 100 };
     const policy = kind === "ddp" ? ddpOf(data, chosen.bucket * MIB) : horovodOf(data, chosen);
     return { model: data.models[chosen.model], images_per_second: chosen.speed, network, policy,
-      batch_per_rank: chosen.batch_per_rank, overlap: true, constants: data.constants };
+      batch_per_rank: chosen.batch_per_rank, constants: data.constants };
   }
 
   // Given a size of its own, torch makes all buckets alike; its default has a small first one.

@@ -1,7 +1,7 @@
 """The simulated half of the comparison as results: rows of a scaling table, marked simulated.
 
-Curves of both libraries on Summit with a band for what is not known, Horovod with one mechanism off at a time, Horovod
-tuned at the number of GPUs at which the study tuned it, and the steps of a ring all-reduce, counted.
+Curves of both libraries on Summit with a band for what is not known, Horovod if agreeing cost nothing, Horovod tuned at
+the number of GPUs at which the study tuned it, and the steps of a ring all-reduce, counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from dolb.profiling.config import ScalingConfig
 from dolb.profiling.simulator import network, tensors
 from dolb.profiling.simulator.libraries import DDP, MIB, MILLISECOND, Horovod, Policy, horovod
 from dolb.profiling.simulator.network import Link
-from dolb.profiling.simulator.step import MECHANISMS, SOURCE, Scenario, simulate, without
+from dolb.profiling.simulator.step import SOURCE, Scenario, simulate
 
 ARCH, BATCH_PER_RANK = "resnet50", 32
 STUDIED_GPUS, MOST_GPUS, TUNED_GPUS = 1536, 27_000, 96  # of the study, of all Summit, and where the study tuned
 NODE = network.preset("summit").ranks_per_node
 # Horovod as it was when the study ran; without the cache that spares it the coordinator; and with later defaults.
-POLICIES: tuple[Policy, ...] = (DDP(), horovod("0.20"), horovod("0.20", response_cache=False), horovod("0.21"))
-BENT = POLICIES[2].name  # the one whose curve bends, of which mechanisms are switched off
-TUNED = f"{POLICIES[1].name}, tuned"
+_OF_THE_STUDY, _UNCACHED = horovod("0.20"), horovod("0.20", response_cache=False)
+POLICIES: tuple[Policy, ...] = (DDP(), _OF_THE_STUDY, _UNCACHED, horovod("0.21"))
 FUSIONS_MB, CYCLES_MS = (1, 64, 256), (0.5, 1, 5, 10, 25)
 RING_RANKS = (2, 3, 4, 8, 16, 64)
 _NAMES = {"ddp": "DDP", "horovod": "Horovod"}
@@ -144,10 +143,12 @@ def simulated(points_per_doubling: int = 3, draws: int = 64) -> xr.Dataset:
     scenarios = {policy.name: on_summit(policy) for policy in POLICIES}
     nodes = 2 ** np.arange(0, np.log2(MOST_GPUS / NODE), 1 / points_per_doubling)
     counts = sorted({1, *(NODE * round(count) for count in nodes.tolist()), TUNED_GPUS, STUDIED_GPUS, MOST_GPUS})
+    # The curve that bends, if agreeing cost nothing.
+    free = on_summit(replace(_UNCACHED, latency=0.0, message_seconds=0.0, request_seconds=0.0))
     rows = [
         *_with_band(scenarios, counts, draws),
-        *_ablation(scenarios[BENT], counts),
-        *_tuning(scenarios[POLICIES[1].name]),
+        *(row(free, ranks, switched_off="negotiation") for ranks in counts),
+        *_tuning(),
         *(_ring_row(ranks) for ranks in RING_RANKS),
     ]
     return simulated_rows(rows)
@@ -186,9 +187,9 @@ def row(scenario: Scenario, ranks: int, **more: Any) -> Row:
 
 def _settings(policy: Policy) -> dict[str, Any]:
     if isinstance(policy, Horovod):
-        cycle = max(policy.cycle_seconds / MILLISECOND, 1e-9)  # a cycle that was switched off takes no time
-        return {"fusion_threshold_mb": policy.fusion_bytes / MIB, "cycle_time_ms": cycle}
-    return {"bucket_mb": max(policy.bucket_bytes / MIB, 1e-9)}
+        milliseconds = policy.cycle_seconds / MILLISECOND
+        return {"fusion_threshold_mb": policy.fusion_bytes / MIB, "cycle_time_ms": milliseconds}
+    return {"bucket_mb": policy.bucket_bytes / MIB}
 
 
 def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int) -> Iterable[Row]:
@@ -204,20 +205,11 @@ def _with_band(scenarios: dict[str, Scenario], counts: Sequence[int], draws: int
             yield row(scenario, ranks, **band, ddp_lead_low=lead_low, ddp_lead_high=lead_high)
 
 
-def _ablation(scenario: Scenario, counts: Sequence[int]) -> Iterable[Row]:
-    for mechanism in MECHANISMS:
-        off = without(scenario, mechanism)
-        for ranks in counts:
-            yield row(off, ranks, variant=scenario.policy.name, switched_off=mechanism)
-
-
-def _tuning(scenario: Scenario) -> Iterable[Row]:
-    policy = scenario.policy
-    assert isinstance(policy, Horovod)  # of the two policies it alone is tuned so
+def _tuning() -> Iterable[Row]:
     for fusion in FUSIONS_MB:
         for cycle in CYCLES_MS:
-            tuned = replace(policy, fusion_bytes=fusion * MIB, cycle_seconds=cycle * MILLISECOND)
-            yield row(replace(scenario, policy=tuned), TUNED_GPUS, variant=TUNED)
+            tuned = replace(_OF_THE_STUDY, fusion_bytes=fusion * MIB, cycle_seconds=cycle * MILLISECOND)
+            yield row(on_summit(tuned), TUNED_GPUS, variant=f"{tuned.name}, tuned")
 
 
 def ring_message_steps(ranks: int) -> int:

@@ -107,20 +107,14 @@ class DDP:
 
     The first bucket is small so that communication starts early. The buckets are those after the first step, when
     torch has rebuilt them in the order in which gradients came.
-
-    Parameters
-    ----------
-    lanes
-        How many buckets are reduced at once: one by NCCL, which has a stream, `GLOO_THREADS` by Gloo. Lanes wait for
-        messages side by side and take turns with bytes, which have one core or link to go through.
-    tensor_seconds, collective_seconds
-        Seconds by which the host holds up the backward pass for the hook and the copy of a tensor, and to start a
-        collective.
     """
 
     bucket_bytes: int = 25 * MIB
     first_bucket_bytes: int = MIB
+    # How many buckets are reduced at once: one by NCCL, which has a stream, `GLOO_THREADS` by Gloo. Lanes wait for
+    # messages side by side and take turns with bytes, which have one core or link to go through.
     lanes: int = 1
+    # By which the host holds up the backward pass for the hook and the copy of a tensor, and to start a collective.
     tensor_seconds: float = TENSOR_SECONDS
     collective_seconds: float = COLLECTIVE_SECONDS
     name: str = field(default="DDP", init=False)
@@ -165,41 +159,24 @@ def ddp(bucket_bytes: int = DDP.bucket_bytes, **more: Any) -> DDP:
 
 @dataclass(frozen=True)
 class Horovod:
-    """Horovod: a background thread wakes every cycle, agrees with all ranks on what is ready, fuses it, and reduces it.
-
-    Parameters
-    ----------
-    response_cache
-        With it ranks agree by one all-reduce, a bitwise AND; the OR that could follow is for entries of the cache that
-        have become invalid, and in training none does. Without it rank 0 gathers a list from every rank, counts every
-        tensor of every list, and broadcasts its answer: work that grows with ranks times tensors.
-    agreement
-        How that all-reduce goes: ``tree`` for MPI, which halves the distance at every step, as on Summit; ``ring`` for
-        Gloo, whose own all-reduce goes twice around however small it is.
-    latency
-        Seconds of one small message between ranks, by which control messages are costed.
-    message_seconds, request_seconds
-        Seconds of rank 0 for the list of one rank, and for one tensor in it.
-    blocking
-        Whether the background thread waits for an all-reduce (Gloo on CPUs), or goes on (NCCL).
-    on_time
-        Whether the thread wakes a cycle after it last woke, or a cycle after its work was done.
-    tensor_seconds, collective_seconds
-        Seconds by which the hook of a tensor holds up the backward pass, as under DDP, and seconds of the background
-        thread to fill the buffer and start a collective.
-    """
+    """Horovod: a background thread wakes every cycle, agrees with all ranks on what is ready, fuses and reduces it."""
 
     cycle_seconds: float = 1 * MILLISECOND
     fusion_bytes: int = 128 * MIB
+    # With it ranks agree by one all-reduce, a bitwise AND; the OR that could follow is for entries of the cache that
+    # have become invalid, and in training none does. Without it rank 0 gathers a list from every rank, counts every
+    # tensor of every list, and broadcasts its answer: work that grows with ranks times tensors.
     response_cache: bool = True
+    # How that all-reduce goes: ``tree`` for MPI, which halves the distance at every step, as on Summit; ``ring`` for
+    # Gloo, whose own all-reduce goes twice around however small it is.
     agreement: str = "tree"
-    latency: float = 3 * MICROSECOND
-    message_seconds: float = 1 * MICROSECOND
-    request_seconds: float = 0.3 * MICROSECOND
-    blocking: bool = False
-    on_time: bool = True
-    tensor_seconds: float = TENSOR_SECONDS
-    collective_seconds: float = COLLECTIVE_SECONDS
+    latency: float = 3 * MICROSECOND  # of a small message between ranks, by which control messages are costed
+    message_seconds: float = 1 * MICROSECOND  # of rank 0, for the list of one rank
+    request_seconds: float = 0.3 * MICROSECOND  # of rank 0, for one tensor in it
+    blocking: bool = False  # whether the background thread waits for an all-reduce (Gloo on CPUs), or goes on (NCCL)
+    on_time: bool = True  # whether the thread wakes a cycle after it last woke, or a cycle after its work was done
+    tensor_seconds: float = TENSOR_SECONDS  # by which the hook of a tensor holds up the backward pass, as under DDP
+    collective_seconds: float = COLLECTIVE_SECONDS  # of the thread, to fill the buffer and start a collective
     name: str = "Horovod"
 
     @property

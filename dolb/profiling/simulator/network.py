@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 MICROSECOND, GB, GBIT = 1e-6, 1e9, 1e9 / 8
 
@@ -17,9 +17,6 @@ def require(what: str, value: float, least: float = 0.0, most: float = math.inf)
     """Raise a ``ValueError`` unless the value is a number between two limits; infinity is only where ``most`` is."""
     if not least <= value <= most:  # NaN is between none
         raise ValueError(f"{what} is {value}; accepted: {least:g} to {most:g}")
-
-
-_FINITE = 1e300
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Link:
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be."""
-        require("latency", self.latency, most=_FINITE)
+        require("latency", self.latency, most=1e300)
         require("bandwidth", self.bandwidth, least=1e-300)
 
 
@@ -51,57 +48,29 @@ LOW_LATENCY = Protocol(0.3, 0.5)
 
 @dataclass(frozen=True)
 class Network:
-    """Nodes of a few ranks each, links within and between them, how an all-reduce goes, and how ranks get in the way.
-
-    Parameters
-    ----------
-    algorithm
-        ``ring``, ``tree``, or ``auto`` for the faster of ring and tree, as NCCL picks.
-    protocols
-        Those of which every message takes the fastest.
-    achieved
-        Share of the links' peak bandwidth that an all-reduce gets.
-    launch
-        Seconds that the kernel of every all-reduce takes whatever its size.
-    chunk_bytes
-        A tree passes the buffer on in chunks of at most this size; each level delays the first chunk.
-    shared_bandwidth
-        Bytes per second that the ranks of a node have together, as processes of one machine share its memory; None
-        where every rank has a link to itself.
-    interference
-        Share of its speed that computing loses while an all-reduce runs beside it.
-    contention
-        Share by which every neighbour on its node slows a rank's computing: they share host, memory and power.
-    jitter
-        Standard deviation of a rank's compute time over ranks, as a share of its mean. Draws are logistic: bell-shaped
-        with tails heavier than normal, and with an expected maximum in closed form.
-    """
+    """Nodes of a few ranks, links within and between them, how an all-reduce goes, and how ranks get in the way."""
 
     name: str
     ranks_per_node: int
     intra: Link
     inter: Link
-    algorithm: str = "auto"
-    protocols: tuple[Protocol, ...] = (SIMPLE,)
-    achieved: float = 1.0
-    launch: float = 0.0
-    chunk_bytes: int = 0
+    algorithm: str = "auto"  # ring, tree, or the faster of the two, as NCCL picks
+    protocols: tuple[Protocol, ...] = (SIMPLE,)  # of which every message takes the fastest
+    achieved: float = 1.0  # share of the links' peak bandwidth that an all-reduce gets
+    launch: float = 0.0  # seconds that the kernel of every all-reduce takes whatever its size
+    chunk_bytes: int = 0  # at most so much a tree passes on at a time; each level delays the first chunk
+    # Bytes per second that the ranks of a node have together, as processes of one machine share its memory; None where
+    # every rank has a link to itself.
     shared_bandwidth: float | None = None
-    interference: float = 0.0
-    contention: float = 0.0
+    interference: float = 0.0  # share of its speed that computing loses while an all-reduce runs beside it
+    contention: float = 0.0  # share by which a neighbour on its node slows a rank: they share host, memory and power
+    # Standard deviation of a rank's compute time over ranks, as a share of its mean. Draws are logistic: bell-shaped
+    # with tails heavier than normal, and with an expected maximum in closed form.
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm is {self.algorithm!r}; accepted: {', '.join(ALGORITHMS)}")
+        """Refuse a node without ranks."""
         require("ranks_per_node", self.ranks_per_node, least=1)
-        require("achieved", self.achieved, least=1e-300, most=1.0)
-        require("interference", self.interference, most=1.0)
-        for name in ("launch", "chunk_bytes", "contention", "jitter"):
-            require(name, getattr(self, name), most=_FINITE)
-        if self.shared_bandwidth is not None:
-            require("shared_bandwidth", self.shared_bandwidth, least=1e-300)
 
     def shape(self, ranks: int) -> tuple[int, int]:
         """Return how many nodes the ranks fill, the last perhaps in part, and how many ranks a full one has."""
@@ -243,16 +212,3 @@ def over_links(latency: float, bandwidth: float, ranks_per_host: int) -> Network
     Both numbers are a link's, as `links` measures them. Within a host nothing but the latency is counted.
     """
     return Network("links", ranks_per_host, Link(latency, math.inf), Link(latency, bandwidth), algorithm="ring")
-
-
-def without_latency(network: Network) -> Network:
-    """Return the network with bandwidth as its only cost."""
-    intra, inter = (replace(link, latency=0.0) for link in (network.intra, network.inter))
-    return replace(network, intra=intra, inter=inter, launch=0.0, chunk_bytes=0)
-
-
-def without_bandwidth(network: Network) -> Network:
-    """Return the network with latency as its only cost."""
-    intra, inter = (replace(link, bandwidth=math.inf) for link in (network.intra, network.inter))
-    shared = None if network.shared_bandwidth is None else math.inf
-    return replace(network, intra=intra, inter=inter, shared_bandwidth=shared)

@@ -10,41 +10,29 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import digamma
 
-from dolb.profiling.simulator.libraries import Horovod, Policy, Schedule
-from dolb.profiling.simulator.network import Network, without_bandwidth, without_latency
+from dolb.profiling.simulator.libraries import Policy, Schedule
+from dolb.profiling.simulator.network import Network
 from dolb.profiling.simulator.tensors import Tensors
 
 SOURCE = "simulated"
 EULER = float(np.euler_gamma)
-MECHANISMS = (
-    "negotiation", "cycle", "fusion", "collectives", "interference", "contention", "jitter", "latency", "bandwidth",
-    "overlap",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a step depends on but the number of ranks; the batch of a rank stays as ranks are added.
-
-    Parameters
-    ----------
-    overlap
-        Whether a gradient may be reduced while the backward pass still runs.
-    """
+    """Everything that a step depends on but the number of ranks; the batch of a rank stays as ranks are added."""
 
     tensors: Tensors
     network: Network
     policy: Policy
     batch_per_rank: int
-    overlap: bool = True
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be."""
@@ -107,54 +95,17 @@ def simulate(scenario: Scenario, ranks: int) -> Step:
     )
 
 
-def _ready(scenario: Scenario, ranks: int) -> list[float]:
-    """Return when the slowest rank would have each gradient, in backward order, if it communicated with nobody."""
-    ready = scenario.tensors.ready_seconds() * slowdown(scenario.network, ranks)
-    return ready.tolist() if scenario.overlap else [float(ready[-1])] * len(ready)
-
-
 def _schedules(scenario: Scenario, ranks: int) -> list[Schedule]:
     """Return the schedule for every phase of the library's clock: a step is their mean, none of them is special."""
-    ready, sizes, over = _ready(scenario, ranks), scenario.tensors.bytes[::-1].tolist(), scenario.network
+    over, library, sizes = scenario.network, scenario.policy, scenario.tensors.bytes[::-1].tolist()
+    # Of the slowest rank, if it communicated with nobody.
+    ready = (scenario.tensors.ready_seconds() * slowdown(over, ranks)).tolist()
 
     @cache  # the phases reduce much the same messages
     def allreduce(size: float) -> float:
         return over.allreduce_seconds(ranks, size)
 
-    library = scenario.policy
     return [library.schedule(ready, sizes, allreduce, ranks, phase, over.interference) for phase in library.phases]
-
-
-def without(scenario: Scenario, mechanism: str) -> Scenario:
-    """Return the scenario with one mechanism off; what a library does not have stays as it is.
-
-    Off means free for all but two: ``fusion`` off reduces every tensor by itself, and ``overlap`` off reduces all after
-    the backward pass: both mostly cost time. ``collectives`` is what they cost the host.
-    """
-    policy, over = scenario.policy, scenario.network
-    host: dict[str, Any] = {"tensor_seconds": 0.0, "collective_seconds": 0.0}
-    over_horovod: dict[str, dict[str, Any]] = {
-        "negotiation": {"latency": 0.0, "message_seconds": 0.0, "request_seconds": 0.0},
-        "cycle": {"cycle_seconds": 0.0},
-        "fusion": {"fusion_bytes": 0},
-        "latency": {"latency": 0.0},
-        "collectives": host,
-    }
-    over_ddp: dict[str, dict[str, Any]] = {
-        "fusion": {"bucket_bytes": 0, "first_bucket_bytes": 0},
-        "collectives": host,
-    }
-    of_library = over_horovod if isinstance(policy, Horovod) else over_ddp
-    of_scenario: dict[str, dict[str, Any]] = {
-        "interference": {"network": replace(over, interference=0.0)},
-        "contention": {"network": replace(over, contention=0.0)},
-        "jitter": {"network": replace(over, jitter=0.0)},
-        "overlap": {"overlap": False},
-        "bandwidth": {"network": without_bandwidth(over)},
-        "latency": {"network": without_latency(over)},
-    }
-    changed = replace(policy, **of_library.get(mechanism, {}))
-    return replace(scenario, policy=changed, **of_scenario.get(mechanism, {}))
 
 
 def events(scenario: Scenario, ranks: int) -> pd.DataFrame:
