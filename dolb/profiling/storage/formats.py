@@ -34,9 +34,8 @@ _SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
 _forks = 0  # of this process; what was opened before the last is opened again
-_trees: dict[
-    Path, Any
-] = {}  # of LMDB, which opens a file once in a process, and not in a child of one that has it open
+# Of LMDB, which opens a file once in a process, and not in a child of one that has it open.
+_trees: dict[Path, Any] = {}
 
 
 def _before_fork() -> None:
@@ -111,7 +110,7 @@ class Dataset(ABC):
 
     @staticmethod
     @abstractmethod
-    def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
+    def _write(images: Iterable[bytes], folder: Path, shard: int) -> None:
         """Write encoded images into an empty folder."""
 
     @abstractmethod
@@ -133,8 +132,7 @@ class Files(Dataset):
     format = "files"
 
     @staticmethod
-    def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
-        """Write encoded images into an empty folder."""
+    def _write(images: Iterable[bytes], folder: Path, shard: int) -> None:
         sizes = []
         for number, data in enumerate(images):
             path = folder / _small_file(number)
@@ -167,8 +165,7 @@ class Flat(Dataset):
     format = "flat"
 
     @staticmethod
-    def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
-        """Write encoded images into an empty folder."""
+    def _write(images: Iterable[bytes], folder: Path, shard: int) -> None:
         offsets = [0]
         with open(folder / "images.bin", "wb") as file:
             for data in images:
@@ -220,14 +217,22 @@ class Flat(Dataset):
                 yield self[number]
 
 
+@contextlib.contextmanager
+def _laid_out(images: Iterable[bytes], folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Give all bytes end to end, and where each image begins, for formats that must know sizes beforehand."""
+    Flat._write(images, folder, SHARD)
+    yield np.memmap(folder / "images.bin", mode="r"), np.load(folder / _INDEX)
+    for name in ("images.bin", _INDEX):
+        (folder / name).unlink()
+
+
 class LMDB(Dataset):
     """A memory-mapped B+ tree, keyed by number."""
 
     format = "lmdb"
 
     @staticmethod
-    def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
-        """Write encoded images into an empty folder."""
+    def _write(images: Iterable[bytes], folder: Path, shard: int) -> None:
         import lmdb
 
         free = shutil.disk_usage(folder).free
@@ -268,23 +273,15 @@ class HDF5(Dataset):
     format = "hdf5"
 
     @staticmethod
-    def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
-        """Write encoded images into an empty folder."""
+    def _write(images: Iterable[bytes], folder: Path, shard: int) -> None:
         import h5py
 
-        # The length must be known for a contiguous layout; so the bytes are laid out first, and the file around them.
-        Flat.write(images, folder)
-        offsets = np.load(folder / _INDEX)
-        with h5py.File(folder / "images.h5", "w") as file:
+        # The length must be known for a contiguous layout.
+        with _laid_out(images, folder) as (bytes_, offsets), h5py.File(folder / "images.h5", "w") as file:
             file.create_dataset("offsets", data=offsets)
-            array = file.create_dataset("bytes", shape=(int(offsets[-1]),), dtype="u1")
-            with open(folder / "images.bin", "rb") as flat:
-                place = 0
-                while part := flat.read(1 << 24):
-                    array[place : place + len(part)] = np.frombuffer(part, dtype=np.uint8)
-                    place += len(part)
-        for name in ("images.bin", _INDEX):
-            (folder / name).unlink()
+            array = file.create_dataset("bytes", shape=bytes_.shape, dtype="u1")
+            for place in range(0, len(bytes_), 1 << 24):
+                array[place : place + (1 << 24)] = bytes_[place : place + (1 << 24)]
 
     def _open(self) -> tuple[Any, list[int]]:
         import h5py
@@ -303,8 +300,7 @@ class WebDataset(Dataset):
     format = "webdataset"
 
     @staticmethod
-    def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
-        """Write encoded images into an empty folder."""
+    def _write(images: Iterable[bytes], folder: Path, shard: int) -> None:
         import tarfile
 
         import webdataset
@@ -351,27 +347,22 @@ class Zarr(Dataset):
     format = "zarr"
 
     @staticmethod
-    def write(images: Iterable[bytes], folder: Path, shard: int = SHARD) -> None:
-        """Write encoded images into an empty folder."""
+    def _write(images: Iterable[bytes], folder: Path, shard: int) -> None:
         import zarr
 
-        # The longest must be known for the shape of rows.
-        Flat.write(images, folder)
-        offsets = np.load(folder / _INDEX)
-        longest = int(np.diff(offsets).max())
-        array = zarr.create_array(
-            folder / "images.zarr", shape=(len(offsets) - 1, longest), chunks=(1, longest), shards=(shard, longest),
-            dtype="u1", fill_value=0,
-        )  # fmt: skip
-        with open(folder / "images.bin", "rb") as flat:
-            for first in range(0, len(offsets) - 1, shard):
-                sizes = np.diff(offsets[first : first + shard + 1])
-                rows = np.zeros((len(sizes), longest), dtype=np.uint8)
-                for row, size in zip(rows, sizes, strict=True):
-                    row[:size] = np.frombuffer(flat.read(size), dtype=np.uint8)
-                array[first : first + len(sizes)] = rows
-        (folder / "images.bin").unlink()
-        np.save(folder / _INDEX, np.diff(offsets))
+        with _laid_out(images, folder) as (bytes_, offsets):
+            sizes = np.diff(offsets)
+            longest = int(sizes.max())  # which must be known for the shape of rows
+            array = zarr.create_array(
+                folder / "images.zarr", shape=(len(sizes), longest), chunks=(1, longest), shards=(shard, longest),
+                dtype="u1", fill_value=0,
+            )  # fmt: skip
+            for first in range(0, len(sizes), shard):
+                rows = np.zeros((len(sizes[first : first + shard]), longest), dtype=np.uint8)
+                for number, row in enumerate(rows, first):
+                    row[: sizes[number]] = bytes_[offsets[number] : offsets[number + 1]]
+                array[first : first + len(rows)] = rows
+        np.save(folder / _INDEX, sizes)
 
     def _open(self) -> tuple[Any, list[int]]:
         import zarr
@@ -427,7 +418,7 @@ def write(examples: Iterable[Example], format: str, target: Path, shard: int = S
             first = next(images, None)
             if first is None:
                 raise ValueError("there is no image to pack")
-            FORMATS[format].write(chain([first], images), part, shard)
+            FORMATS[format]._write(chain([first], images), part, shard)
             np.save(part / _LABELS, labels)
             files = sorted(path for path in part.rglob("*") if path.is_file())
             listed = {str(path.relative_to(part)): path.stat().st_size for path in files if path.suffix != ".img"}
