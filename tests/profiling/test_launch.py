@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ UPDATES = 7  # of that in all
 SHORT = ScalingConfig(**SHARED, steps=2, warmup_steps=0)
 ENDLESS = replace(SHORT, steps=10**6)
 HOW = {"oversubscribe": True, "timeout": 120}
+HARDEST = launch.available_libraries()[-1]  # horovodrun puts its children into sessions of their own
 
 
 def processes_of(pid):
@@ -74,14 +76,17 @@ def weights_of_one_process(dtype, bn_workers):
     return flat(network)
 
 
-def test_two_ranks_hold_the_weights_of_one_process_with_the_global_batch(traced):
-    _, folder = traced
+def hold_the_weights_of_one_process(folder):
     exact = weights_of_one_process(torch.float64, bn_workers=1)
     at_once = weights_of_one_process(torch.float32, bn_workers=2)  # batch-norm statistics over two shares, as ranks do
     rounding = np.abs(at_once - exact).max()
     assert rounding < 1e-3 * np.abs(flat(models.initialize("smallnet-4", 10, 3, 1, 0)) - exact).max()
     for number in range(2):
         assert np.abs(np.load(folder / f"weights-{number}.npy") - exact).max() < 3 * rounding
+
+
+def test_two_ranks_hold_the_weights_of_one_process_with_the_global_batch(traced):
+    hold_the_weights_of_one_process(traced[1])
 
 
 def test_a_row_holds_the_seconds_of_every_step_on_every_rank_and_the_throughput_they_make(traced, library):
@@ -110,83 +115,72 @@ def test_traced_steps_are_read_back_as_events_of_both_ranks(traced, library):
     assert ("negotiation" in set(whole["lane"].values)) == (library == "horovod")
 
 
-# One launch of each library that makes several measurements, with one rank alone beside them
+# One launch that makes several measurements, with one rank alone beside them
 
 
-@pytest.fixture(scope="module")
-def together(library, tmp_path_factory):
-    """The rows by scaling, and the folder, of measurements by the same pinned ranks."""
+def test_pinned_ranks_make_several_measurements_and_one_rank_without_the_library_is_measured_beside(tmp_path):
     if launch.slots() < 2:
         pytest.skip("two cores are needed")
-    folder = tmp_path_factory.mktemp("together")
-    same = {"library": library, "alone_steps": 3, "pinned": True, "warmup_steps": 0, **SHARED}
+    folder = tmp_path / "files"
+    same = {"library": HARDEST, "alone_steps": 3, "pinned": True, "warmup_steps": 0, **SHARED}
     configs = [ScalingConfig(scaling="strong", steps=2, **same), ScalingConfig(steps=UPDATES, **same)]
     rows = list(measure_together(configs, folder=folder, **HOW))
-    return configs, rows, folder
-
-
-def test_measurements_made_together_are_those_made_alone(together, traced):
-    configs, rows, folder = together
     assert [str(row["key"].item()) for row in rows] == [config.key for config in configs]
     assert [row["rank_step_seconds"].shape for row in rows] == [(1, 2, 2), (1, 2, UPDATES)]
     assert len(list(folder.glob("rank-*.pid"))) == 2
-    for number in range(2):
-        assert np.array_equal(*(np.load(at / f"weights-{number}.npy") for at in (folder, traced[1])))
-
-
-def test_one_rank_without_the_library_is_measured_beside_with_the_batch_it_is_compared_by(together):
-    _, (of_strong, of_weak), folder = together
+    hold_the_weights_of_one_process(folder)  # after the second, whatever the first has done
+    assert rows[0]["threads_per_rank"].item() == 1
+    assert rows[0]["device"].item() == cores.machine_name()
     before, after = (json.loads((folder / f"alone-{when}.json").read_text()) for when in ("before", "after"))
-    for row, batch in ((of_weak, 16), (of_strong, 32)):
+    for row, batch in zip(rows, (32, 16), strict=True):  # under strong scaling one rank has the global batch
         (name,) = (name for name in before if name.endswith(f" {batch}"))
         assert row["alone_images_per_second"].item() == pytest.approx(np.sqrt(before[name] * after[name]))
 
 
-def test_a_pinned_rank_with_all_of_its_threads_has_one_core(together):
-    _, (row, _), _ = together
-    assert row["threads_per_rank"].item() == 1
-    assert row["device"].item() == cores.machine_name()
+# What goes wrong; that a rank is killed while it trains is in test_links, under both libraries
 
 
-# What goes wrong
-
-
-def test_when_a_rank_is_killed_the_error_names_it_and_no_other_is_left(library, tmp_path):
-    folder = tmp_path / "files"
-    configs = [replace(one, library=library) for one in (SHORT, ENDLESS)]
-    rows = measure_together(configs, folder=folder, **HOW)
-    assert next(rows)["key"].item() == configs[0].key  # by now all train
-    os.kill(int((folder / "rank-1.pid").read_text()), signal.SIGKILL)
-    with pytest.raises(RankError, match=rf"rank 1 of 2 \({library}\) ended with exit code -9 \(SIGKILL\)"):
+def test_what_a_rank_raises_is_in_the_message_with_its_exit_code_and_no_other_is_left():
+    rows = measure_together([replace(one, library=HARDEST) for one in (SHORT, replace(SHORT, data="digit"))], **HOW)
+    assert next(rows)["key"].item() == replace(SHORT, library=HARDEST).key
+    assert processes_of(os.getpid())
+    with pytest.raises(RankError, match=r"(?s)rank [01] of 2 .*exit code 1;.*unknown data set 'digit'"):
         next(rows)
     assert processes_of(os.getpid()) == []
 
 
+def test_when_a_rank_is_killed_the_error_names_it(tmp_path):
+    rows = measure_together([ENDLESS], folder=tmp_path / "files", **HOW)
+    pid = tmp_path / "files" / "rank-1.pid"
+    killer = threading.Thread(
+        target=lambda: (wait_until(pid.exists, 60, "rank 1"), os.kill(int(pid.read_text()), signal.SIGKILL))
+    )
+    killer.start()
+    with pytest.raises(RankError, match=r"rank 1 of 2 \(ddp\) ended with exit code -9 \(SIGKILL\)"):
+        next(rows)
+    killer.join()
+    assert processes_of(os.getpid()) == []
+
+
 def test_whoever_stops_to_listen_ends_the_processes():
-    rows = measure_together([SHORT, ENDLESS], **HOW)
+    rows = measure_together([replace(one, ranks=1) for one in (SHORT, ENDLESS)], **HOW)
     next(rows)
     assert processes_of(os.getpid())
     rows.close()
     assert not processes_of(os.getpid())
 
 
-def test_what_a_rank_raises_is_in_the_message_with_its_exit_code():
-    with pytest.raises(RankError, match=r"(?s)rank 0 of 1 .*exit code 1;.*unknown data set 'digit'"):
-        measure(ScalingConfig(data="digit"), timeout=60)
-
-
 def test_time_that_runs_out_names_the_ranks_that_still_ran_and_leaves_no_process():
-    with pytest.raises(RankError, match=r"^3 s were not enough; rank 0, 1 still ran"):
-        measure(ENDLESS, timeout=3, oversubscribe=True)
+    with pytest.raises(RankError, match=r"^1 s were not enough; rank 0, 1 still ran"):
+        measure(ENDLESS, timeout=1, oversubscribe=True)
     assert processes_of(os.getpid()) == []
 
 
 def test_when_the_measuring_process_is_killed_its_ranks_go_too(tmp_path):
-    hardest = launch.available_libraries()[-1]  # horovodrun puts its children into sessions of their own
     code = (
         "import json; from dolb.profiling.config import ScalingConfig;"
         "from dolb.profiling.ranks.launch import measure;"
-        f"config = ScalingConfig.from_dict(json.loads({json.dumps(replace(ENDLESS, library=hardest).as_dict())!r}));"
+        f"config = ScalingConfig.from_dict(json.loads({json.dumps(replace(ENDLESS, library=HARDEST).as_dict())!r}));"
         f"measure(config, folder={str(tmp_path / 'files')!r}, oversubscribe=True)"
     )
     package = str(Path(launch.__file__).resolve().parents[3])
@@ -301,6 +295,11 @@ def test_weak_scaling_keeps_the_batch_of_a_rank_and_strong_scaling_the_global_on
         ({"ranks": 3, "hosts": 2}, "3 ranks cannot be dealt equally to 2 hosts"),
         ({"link_mbit": 100}, "link_mbit 100 needs at least 2 hosts"),
         ({"ranks": 2, "hosts": 2, "device_kind": "cuda"}, "hosts 2 need device_kind 'cpu'"),
+        ({"hook": "int8"}, "hook 'int8' is not known; accepted: none, fp16, powersgd-1"),
+        ({"hook": "fp16", "library": "horovod"}, "need library 'ddp'"),
+        ({"hook": "fp16", "average_every": 5}, "with average_every none are sent"),
+        ({"average_every": 4}, "average_every 4 does not divide 25 updates"),
+        ({"evaluated": 10}, "needs data with a test set"),
     ],
 )
 def test_a_config_that_cannot_be_run_is_refused(changes, said):

@@ -55,20 +55,16 @@ class RankError(RuntimeError):
 class _Place:
     """Where ranks run and how they meet; by default on this machine, over its loopback interface.
 
-    ``within`` gives each rank a command that runs the rest of its arguments, such as ``("ip", "netns", "exec", "h0")``.
-    ``interface`` carries the communication, and has this name inside each rank's network namespace too; ``address`` is
-    the launcher's there, which every rank must reach. ``launcher`` is such a command for the launcher itself, in a
-    namespace where every port is free. Horovod uses the interface only in part: it also listens where the host's name
-    leads, so in a namespace that must be the rank's own address. ``threads`` are the hardware threads that ranks are
-    held to, one each. ``each`` is how many ranks a machine has, where there are several machines.
+    Horovod uses the interface only in part: it also listens where the host's name leads, so in a namespace that must be
+    the rank's own address.
     """
 
-    interface: str = "lo"
-    address: str = "127.0.0.1"
-    within: Sequence[Sequence[str]] = ()
-    launcher: Sequence[str] = ()
-    threads: Sequence[int] = ()
-    each: int = 0
+    interface: str = "lo"  # carries the communication, and has this name inside each rank's network namespace too
+    address: str = "127.0.0.1"  # the launcher's there, which every rank must reach
+    within: Sequence[Sequence[str]] = ()  # of each rank a command that runs the rest of its arguments: ip netns exec h0
+    launcher: Sequence[str] = ()  # such a command for the launcher itself, in a namespace where every port is free
+    threads: Sequence[int] = ()  # hardware threads that ranks are held to, one each
+    each: int = 0  # how many ranks a machine has, where there are several machines
 
 
 def slots(device_kind: str = "cpu") -> int:
@@ -113,25 +109,12 @@ def measure(
     """Train on ``config.ranks`` processes and return one row of a scaling table, with the seconds of every step.
 
     ``images_per_second`` is over all timed steps and all ranks, by the slowest rank's clock. A measurement with traced
-    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps. Of a config with several
-    hosts these are made first, their links are measured, and the row says what they do (`links`).
+    steps is not for its speed: Horovod's timeline is written by a thread that never sleeps. ``timeout`` is in seconds
+    and for everything, the measurement of links and the start of processes included. ``oversubscribe`` allows more
+    ranks than cores, or than GPUs. ``folder`` is where the ranks' logs, traces and weights stay.
 
-    Parameters
-    ----------
-    timeout
-        Seconds for everything, the measurement of links and the start of the processes included.
-    oversubscribe
-        Allow more ranks than cores, or than GPUs; the row's ``device`` says how many ranks share a GPU.
-    folder
-        Where the ranks' logs, traces and weights stay; None keeps none of them.
-
-    Raises
-    ------
-    ValueError, LinkError
-        What `check` raises, before anything is started.
-    RankError
-        If a rank dies, time runs out, or ranks end with different weights. No process of the measurement is left then,
-        within ``CLEANUP_SECONDS``.
+    Whatever `check` raises is raised before anything is started. A ``RankError`` is raised if a rank dies, time runs
+    out, or ranks end with different weights; no process of the measurement is left then, within ``CLEANUP_SECONDS``.
     """
     (row,) = measure_together([config], timeout=timeout, oversubscribe=oversubscribe, folder=folder)
     return row

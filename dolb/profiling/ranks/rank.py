@@ -54,7 +54,7 @@ READY, EXIT, ALONE = "rank-{}.ready", "rank-{}.exit", "alone-{}.json"  # the sec
 GO = "go-{}"  # from outside: the links have the rate of that measurement
 
 
-class Ddp:
+class _Ddp:
     """torch's DistributedDataParallel, over NCCL on GPUs and Gloo otherwise."""
 
     def __init__(self, config: ScalingConfig, device: torch.device):
@@ -70,7 +70,7 @@ class Ddp:
         weights now and then reduce no gradients.
         """
         if config.average_every > 1:
-            return network, LocalSgd(optimizer, config.average_every)
+            return network, _local_sgd(optimizer, config.average_every)
         size = None if config.bucket_mb == TORCH_DEFAULT_BUCKET_MB else config.bucket_mb
         wrapped = nn.parallel.DistributedDataParallel(
             network,
@@ -84,15 +84,12 @@ class Ddp:
         return wrapped, optimizer
 
     def barrier(self) -> None:
-        """Wait for every rank."""
         torch.distributed.barrier()
 
     def timeline(self, path: Path) -> contextlib.AbstractContextManager:
-        """Do nothing: torch's profiler sees DDP's communication."""
-        return contextlib.nullcontext()
+        return contextlib.nullcontext()  # torch's profiler sees DDP's communication
 
     def stop(self) -> None:
-        """End the process group."""
         torch.distributed.destroy_process_group()
 
 
@@ -107,30 +104,15 @@ def _comm_hook(name: str) -> tuple[Any, Callable]:
     return state, powerSGD_hook.powerSGD_hook
 
 
-class LocalSgd:
-    """An optimizer whose ranks train by themselves and average their weights after every so many updates."""
+def _local_sgd(optimizer: torch.optim.Optimizer, every: int) -> Any:
+    """Return an optimizer whose ranks train by themselves and average their weights after every so many updates."""
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
 
-    def __init__(self, optimizer: torch.optim.Optimizer, every: int):
-        self.optimizer, self.every, self.updates = optimizer, every, 0
-        self.weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        self.optimizer.zero_grad()
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Update this rank's weights, and average those of all where it is time to."""
-        self.optimizer.step()
-        self.updates += 1
-        if self.updates % self.every:
-            return
-        flat = torch.nn.utils.parameters_to_vector(self.weights)
-        torch.distributed.all_reduce(flat)
-        torch.nn.utils.vector_to_parameters(flat.div_(torch.distributed.get_world_size()), self.weights)
+    return PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(every, warmup_steps=every - 1))
 
 
-class Horovod:
+class _Horovod:
     """Horovod, whose background thread negotiates and reduces; its settings are environment variables."""
 
     def __init__(self, config: ScalingConfig, device: torch.device):
@@ -153,7 +135,6 @@ class Horovod:
         return network, self.hvd.DistributedOptimizer(optimizer, named_parameters=named)
 
     def barrier(self) -> None:
-        """Wait for every rank."""
         self.hvd.barrier()
 
     @contextlib.contextmanager
@@ -168,7 +149,6 @@ class Horovod:
             self.hvd.stop_timeline()
 
     def stop(self) -> None:
-        """End the background thread."""
         self.hvd.shutdown()
 
 
@@ -184,8 +164,7 @@ def _yield_timeline_thread() -> None:
     os.setpriority(os.PRIO_PROCESS, max(used, key=lambda task: used[task]), 19)
 
 
-Library = Ddp | Horovod
-LIBRARY: dict[str, Callable[[ScalingConfig, torch.device], Library]] = {"ddp": Ddp, "horovod": Horovod}
+Library = _Ddp | _Horovod
 
 
 def load_images(config: ScalingConfig, device: torch.device) -> tuple[DeviceImages, int, str]:
@@ -243,7 +222,7 @@ def run(configs: Sequence[ScalingConfig], folder: Path, me: int) -> None:
             _train_alone(compared, device, folder / ALONE.format("before"))
         else:
             _wait_for(folder, [ALONE.format("before")])
-    library = LIBRARY[configs[0].library](configs[0], device)
+    library = (_Ddp if configs[0].library == "ddp" else _Horovod)(configs[0], device)
     for number, config in enumerate(configs):
         if config.hosts > 1:
             _wait_for(folder, [GO.format(number)])
