@@ -77,14 +77,9 @@ def _simulated() -> xr.Dataset:
     return curves.simulated(points_per_doubling=1, draws=4)
 
 
+completed = sweep.complete
+
+
 def small_simulation() -> xr.Dataset:
     """Simulate the curves at every doubling, with a band of a few draws; once, and give each who asks a copy."""
     return _simulated().copy(deep=True)
-
-
-def completed(measured: list[xr.Dataset], simulation: xr.Dataset) -> xr.Dataset:
-    """Join measured and simulated rows as `sweep.complete` does, faster: all simulated ones but one at once."""
-    ds = sweep.complete(measured, simulation.isel(run=[0]))
-    rest = simulation.isel(run=slice(1, None))
-    whole = xr.concat([ds, rest], "run", join="outer", coords="minimal", compat="equals", data_vars="all")
-    return results.describe(whole)

@@ -45,21 +45,9 @@ def time_programs(
 ) -> xr.Dataset:
     """Time the programs step by step, in a random order each time, so that whatever slows the machine slows all alike.
 
-    Parameters
-    ----------
-    programs
-        Functions by name; each call does one training step and returns its loss.
-    about
-        What else is known of every program, by names of the schema, with at least ``batch_size``.
-    repeats, steps
-        The time of a repetition is the median over its steps.
-    warmup
-        Steps of each program before the first that counts.
-
-    Raises
-    ------
-    Disagreement
-        If a program's losses of the first steps differ from the first program's by more than ``TOLERANCE``.
+    Each call of a program does one training step and returns its loss; the time of a repetition is the median over its
+    steps. ``about`` is what else is known of every program, by names of the schema, with at least ``batch_size``. A
+    ``Disagreement`` is raised if losses of the first steps differ from the first program's by more than `TOLERANCE`.
     """
     rng = np.random.default_rng(0)
     losses: dict[str, list[float]] = {name: [] for name in programs}
@@ -113,17 +101,14 @@ def time_bursts(
     steps = {name: max(_steps_within(burst, seconds), TIMES_READY * ready[name]) for name, burst in bursts.items()}
     rows: list[dict[str, Any]] = []
     for repeat in range(repeats):
+        taken = {}
         for name in map(str, rng.permutation(list(bursts))):
             if ready[name]:
                 bursts[name](ready[name])
-            start = time.perf_counter()
-            bursts[name](steps[name])
-            taken = time.perf_counter() - start
-            runs = runs_at_once[name]
-            each = taken / (steps[name] * runs)
+            taken[name] = _timed(bursts[name], steps[name])
+        for name, runs in ((name, runs_at_once[name]) for name in bursts):
+            each = taken[name] / (steps[name] * runs)
             rows.append({"program": name, "repeat": repeat, "step_seconds": each, "runs_at_once": runs})
-    order = list(bursts)
-    rows.sort(key=lambda row: (row["repeat"], order.index(row["program"])))
     return dataset(pd.DataFrame(rows), about, examples=about["batch_size"])
 
 
@@ -133,10 +118,14 @@ def _steps_within(burst: Callable[[int], None], seconds: float) -> int:
     steps, taken = 4, 0.0
     while taken < seconds / 8 and steps < 2**20:
         steps *= 2
-        start = time.perf_counter()
-        burst(steps)
-        taken = time.perf_counter() - start
+        taken = _timed(burst, steps)
     return max(1, round(steps * seconds / taken))
+
+
+def _timed(burst: Callable[[int], None], steps: int) -> float:
+    start = time.perf_counter()
+    burst(steps)
+    return time.perf_counter() - start
 
 
 def _check(losses: Mapping[str, Sequence[float]]) -> None:
@@ -187,8 +176,8 @@ def _with_columns(ds: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
 
 def timed(ds: xr.Dataset, benchmark: str, device: str, arch: str, batch_size: int) -> set[str]:
     """Return the programs that were timed on a device with a network and a batch size; maybe none."""
-    programs = zip(_names(ds), ds["program"].to_numpy().tolist(), strict=True)
-    return {program for cell, program in programs if cell == (benchmark, device, arch, batch_size)}
+    cell = (benchmark, device, arch, batch_size)
+    return {program for *names, program in _names(ds, [*_SAME, "program"]) if tuple(names) == cell}
 
 
 def select(

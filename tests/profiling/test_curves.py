@@ -8,7 +8,7 @@ import pytest
 from made_scaling import made_measurement, small_simulation
 
 from dolb import results
-from dolb.profiling.simulator import curves, network, tensors
+from dolb.profiling.simulator import curves, network
 from dolb.profiling.simulator.libraries import DDP
 from dolb.profiling.simulator.step import simulate
 
@@ -115,36 +115,3 @@ def test_a_lead_is_that_within_a_draw(rows):
     row = rows[(rows["variant"] == "Horovod 0.20") & (rows["ranks"] == curves.STUDIED_GPUS)].iloc[0]
     apart = row["efficiency_high"] / row["efficiency_low"]
     assert 1 < row["ddp_lead_low"] <= row["ddp_lead_high"] < row["ddp_lead_low"] * apart
-
-
-# What the simulation itself costs, counted: a clock would hang on what else the machine does
-
-
-class Counted:
-    """A network that counts how often it is asked for a cost."""
-
-    def __init__(self, inner):
-        self.inner, self.calls = inner, 0
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def allreduce_seconds(self, ranks, size):
-        self.calls += 1
-        return self.inner.allreduce_seconds(ranks, size)
-
-
-def calls(scenario, ranks):
-    counted = Counted(scenario.network)
-    simulate(replace(scenario, network=counted), ranks)
-    return counted.calls
-
-
-@pytest.mark.parametrize("library", list(SCENARIOS))
-def test_the_work_of_a_simulation_does_not_grow_with_ranks_and_at_most_linearly_with_tensors(library):
-    scenario = SCENARIOS[library]
-    assert calls(scenario, 27_000) <= calls(scenario, 12) * np.log(27_000) / np.log(12)
-    step, times = scenario.tensors, 8
-    halved = [np.tile(column, times) / times for column in (step.forward_seconds, step.backward_seconds)]
-    more = tensors.Tensors(tuple(map(str, range(times * len(step)))), np.tile(step.bytes, times) // times, *halved)
-    assert calls(replace(scenario, tensors=more), 96) <= times * calls(scenario, 96)

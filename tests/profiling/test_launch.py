@@ -257,17 +257,6 @@ def test_measurements_that_need_other_processes_are_not_made_together(change):
 # Examples, and what can be asked for
 
 
-def test_ranks_share_a_global_batch_without_overlap_and_one_rank_sees_all_of_it():
-    def examples(ranks, share, number):
-        config = ScalingConfig(data="digits", ranks=ranks, batch_size_per_rank=share)
-        images, _, _ = rank.load_images(config, torch.device("cpu"))
-        batches = rank.shares(config, images, number)
-        return [next(batches)[0] for _ in range(60)]  # more than an epoch of 1437 / 32
-
-    for whole, first, second in zip(examples(1, 32, 0), examples(2, 16, 0), examples(2, 16, 1), strict=True):
-        assert torch.equal(whole, torch.cat([first, second]))
-
-
 def test_a_batch_larger_than_the_data_is_refused():
     config = ScalingConfig(data="digits", batch_size_per_rank=2000)
     images, _, _ = rank.load_images(config, torch.device("cpu"))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dolb.profiling.simulator import network, tensors
+from dolb.profiling.simulator import tensors
 from dolb.profiling.simulator.libraries import DDP, horovod
 from dolb.profiling.simulator.network import cluster
 from dolb.profiling.simulator.predict import predict
@@ -53,8 +53,3 @@ def test_faster_links_help_most_where_there_is_most_to_send():
 def test_what_is_not_known_or_cannot_be_is_a_clear_error(network_, changes, expected):
     with pytest.raises(ValueError, match=expected):
         predict(**{"network": network_, "batch": 32, "over": OVER, "nodes": [1]} | changes)
-
-
-def test_a_cluster_is_a_machine_as_the_presets_are():
-    assert (OVER.ranks_per_node, OVER.inter.bandwidth) == (8, 100e9 / 8)
-    assert {name: getattr(OVER, name) for name in network.FITTED} == network.FITTED

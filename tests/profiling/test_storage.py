@@ -1,5 +1,6 @@
 """Images packed in every form come back as they were; damage names the file; cold is cold; nothing is left behind."""
 
+import io
 import multiprocessing
 import os
 import pickle
@@ -8,9 +9,11 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
@@ -49,15 +52,12 @@ def damaged(packed, tmp_path):
 # --- the images ------------------------------------------------------------------------------------------------------
 
 
-def test_made_images_are_as_large_as_those_of_imagenet_and_each_is_its_own():
+def test_made_images_are_as_large_as_those_of_imagenet_each_its_own_and_the_same_every_time():
     found = [data for data, _ in pictures.made(300)]
-    sizes = {Image.open(__import__("io").BytesIO(data)).size for data in found}
+    sizes = {Image.open(io.BytesIO(data)).size for data in found}
     assert 95_000 < np.mean([len(data) for data in found]) < 125_000  # 110 KB on average there
     assert {(500, 375), (375, 500)} <= sizes
     assert len(set(found)) == len(found)
-
-
-def test_made_images_are_the_same_every_time():
     assert list(pictures.made(3)) == list(pictures.made(3))
 
 
@@ -151,16 +151,11 @@ def test_where_there_is_no_room_the_error_names_the_file_and_nothing_is_left(for
 
 
 @pytest.mark.parametrize("form", CONTAINERS)
-def test_a_truncated_container_is_named_when_it_is_opened(form, damaged):
+def test_a_container_whose_file_is_truncated_or_missing_names_it_when_it_is_opened(form, damaged):
     container, file = damaged(form)
     os.truncate(file, file.stat().st_size - 5000)
     with pytest.raises(StorageError, match=f"{file} has .* bytes, not the .* that it was written with"):
         load(container)
-
-
-@pytest.mark.parametrize("form", CONTAINERS)
-def test_a_container_that_lacks_a_file_names_it(form, damaged):
-    container, file = damaged(form)
     file.unlink()
     with pytest.raises(StorageError, match=f"{file}: cannot be read: .*No such file"):
         load(container)
@@ -173,18 +168,11 @@ def test_a_truncated_small_file_is_named_when_it_is_read(damaged):
         load(container)[0]
 
 
-@pytest.mark.parametrize("form", ["hdf5", "lmdb", "zarr"])
+@pytest.mark.parametrize("form", ["hdf5", "lmdb", "zarr", "webdataset"])
 def test_a_container_of_the_right_length_whose_content_is_gone_is_named(form, damaged):
     container, file = damaged(form)
-    file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(StorageError, match=str(file)):
-        load(container)[0]
-
-
-def test_an_unreadable_shard_is_named_when_it_is_streamed(damaged):
-    container, file = damaged("webdataset")
     file.write_bytes(b"\xff" * file.stat().st_size)
-    with pytest.raises(StorageError, match=f"{file}: cannot be streamed"):
+    with pytest.raises(StorageError, match=str(file)):
         list(load(container).in_order(0, 4))
 
 
@@ -245,23 +233,15 @@ def test_a_folder_in_memory_cannot_be_cold(require_part):
         reading.require_disk(Path("/dev/shm"))
 
 
-@pytest.mark.parametrize("access", ["random", "sequential"])
-def test_a_trainer_starves_for_part_of_its_time(access, packed):
-    config = StorageConfig(
-        task="training", access=access, arch="smallnet-4", image_size=16, batch_size=4, steps=3, warmup_steps=1
-    )
-    found = feeding.train(packed["flat"], config)
+def test_a_trainer_starves_for_part_of_its_time_and_longer_where_images_are_slow_to_come(packed, monkeypatch):
+    few = {"task": "training", "arch": "smallnet-4", "image_size": 16, "batch_size": 4, "steps": 4, "warmup_steps": 1}
+    found = feeding.train(packed["flat"], StorageConfig(**few, access="sequential"))
     assert 0 <= found["starved"] < 1
-    assert found["images_per_second"] == pytest.approx(12 / found["seconds"])
+    assert found["images_per_second"] == pytest.approx(16 / found["seconds"])
     assert found["trainer_images_per_second"] >= found["images_per_second"]
-
-
-def test_a_trainer_waits_longer_for_images_that_are_slow_to_come(packed, monkeypatch):
-    config = StorageConfig(task="training", arch="smallnet-4", image_size=16, batch_size=4, steps=4, warmup_steps=1)
-    soon = feeding.train(packed["flat"], config)["starved"]
     fast = formats.Flat.pixels
     monkeypatch.setattr(formats.Flat, "pixels", lambda *given: (time.sleep(0.05), fast(*given))[1])
-    assert feeding.train(packed["flat"], config)["starved"] > max(soon, 0.5)
+    assert feeding.train(packed["flat"], StorageConfig(**few))["starved"] > max(found["starved"], 0.5)
 
 
 # --- many of them ----------------------------------------------------------------------------------------------------
@@ -283,19 +263,14 @@ def test_measurements_are_made_once_and_leave_nothing_behind(tmp_path, monkeypat
 
 
 def test_a_disk_with_too_little_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        sweep.shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and type("", (), {"free": 10**9})
-    )
+    monkeypatch.setattr(sweep.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     with pytest.raises(StorageError, match=r"has 1\.0 GB free; the containers need 12\.0"):
         sweep.container(tmp_path, StorageConfig(), [StorageConfig(storage="files")])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(StorageError, match="needs a GPU"):
         sweep.measure_all([StorageConfig(device_kind="cuda")], store=tmp_path)
 
