@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,20 +122,13 @@ def _network(config: LayerConfig, classes: int, shape: tuple[int, ...], device: 
         "marked_pass_seconds": timing.marked_pass_seconds,
         "parameters": int(step.bytes.sum()) // 4,
     }
-    forward, backward = np.cumsum(step.forward_seconds), step.ready_seconds()
-    order = list(range(len(step)))
-    events = [(0, "forward", step.names[k], *_span(forward, k, 0.0), 0) for k in order]
-    events += [
-        (0, "backward", step.names[k], *_span(backward, at, forward[-1]), int(step.bytes[k]))
-        for at, k in enumerate(order[::-1])
-    ]
+    done = [("forward", name, 0) for name in step.names]
+    done += [("backward", name, size) for name, size in zip(step.names[::-1], step.bytes[::-1].tolist(), strict=True)]
+    ends = 1e6 * np.concatenate([[0.0], np.cumsum(step.forward_seconds), step.ready_seconds()])
+    follow = zip(done, pairwise(ends.tolist()), strict=True)  # one begins where the one before ends
+    events = [(0, lane, name, start, end, size) for (lane, name, size), (start, end) in follow]
     end = 1e6 * timing.pass_seconds
     return values, [*events, (0, "update", "update", end, end + 1e6 * update, 0)]
-
-
-def _span(ends: np.ndarray, position: int, start: float) -> tuple[float, float]:
-    """Return start and end in microseconds of one of several things that follow each other."""
-    return 1e6 * float(ends[position - 1] if position else start), 1e6 * float(ends[position])
 
 
 def _product(config: LayerConfig, classes: int, shape: tuple[int, ...], device: torch.device) -> tuple[dict, list]:

@@ -20,6 +20,7 @@ import contextlib
 import copy
 import gc
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -185,14 +186,12 @@ def shares(config: ScalingConfig, images: DeviceImages, me: int) -> Iterator[tup
     if len(images) < config.batch_size:
         raise ValueError(f"a global batch of {config.batch_size} needs as many images; {config.data} has {len(images)}")
     start = me * config.batch_size_per_rank
-    still = torch.zeros(config.batch_size_per_rank, dtype=torch.int64, device=images.device)
-    epoch = 0
-    while True:
+    for epoch in itertools.count():
         order = torch.from_numpy(draw_epoch(len(images), config.seed, epoch, "none", pad=0).order).to(images.device)
         for first in range(0, len(order) - config.batch_size + 1, config.batch_size):
             index = order[first + start : first + start + config.batch_size_per_rank]
+            still = torch.zeros_like(index)
             yield images.batch(index, still, still, still.bool()), images.labels[index]
-        epoch += 1
 
 
 _initialize = cache(models.initialize)  # what every measurement of a network copies; VGG-11's weights take seconds
@@ -356,12 +355,9 @@ def _correct(config: ScalingConfig, network: nn.Module, device: torch.device, me
     mine = slice(me, config.evaluated, config.ranks)
     test = DeviceImages(found.test_images[mine], found.test_labels[mine], found.mean, found.std, device, pad=0)
     network.eval()
-    right = 0
-    for index in torch.arange(len(test), device=device).split(EVALUATED_AT_ONCE):
-        still = torch.zeros_like(index)
-        scores = network(test.batch(index, still, still, still.bool()))
-        right += int((scores.argmax(1) == test.labels[index]).sum())
-    return right
+    starts = range(0, len(test), EVALUATED_AT_ONCE)
+    scores = torch.cat([network(test.centre(start, start + EVALUATED_AT_ONCE)) for start in starts])
+    return int((scores.argmax(1) == test.labels).sum())
 
 
 def _gpu_name(gpu: torch.device, ranks: int) -> str:

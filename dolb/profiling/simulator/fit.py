@@ -12,7 +12,7 @@ geometric, as what disturbs a run does so by a factor.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from dolb.profiling.simulator.libraries import GLOO_THREADS, MIB, MILLISECOND, H
 from dolb.profiling.simulator.network import GB, MICROSECOND, Link
 from dolb.profiling.simulator.step import SOURCE, Scenario, simulate
 
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]  # of a table, by names of its columns
 STARTS = (0.1, 0.5, 0.9)  # shares of the way through every range, from which fits begin
 
 
@@ -45,18 +45,9 @@ def calibrate(
 ) -> tuple[dict[str, float], pd.DataFrame]:
     """Fit the ``free`` knobs by least squares of logarithms, and return them, and all points simulated with them.
 
-    Parameters
-    ----------
-    points
-        A row per point, with its ``images_per_second``.
-    answers
-        For each point, what simulates it for some knobs.
-    free
-        Limits of the knobs to fit.
-    fit
-        Which points to fit, as many as knobs or more; the others judge.
-    starts
-        Where fits begin, of which the best counts: shares of the way through all ranges, or knobs.
+    For each point one of ``answers`` simulates it for some knobs. ``fit`` says which points to fit, as many as knobs or
+    more; the others judge. Of the fits that begin at ``starts`` the best counts: shares of the way through all ranges,
+    or knobs.
     """
     measured = points["images_per_second"].to_numpy(float)
 
@@ -81,10 +72,6 @@ def calibrate(
     found = simulated(knobs, np.ones(len(points), bool))
     used = np.where(fit, "fit", "judge")
     return knobs, points.assign(used=used, simulated=found, error=found / measured - 1)
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def throughput(change: Callable[[Scenario, Knobs], Scenario], scenario: Scenario, ranks: int, knobs: Knobs) -> float:
@@ -139,7 +126,7 @@ def published() -> pd.DataFrame:
     points = published_points()
     mean = points.loc[points["used"] == "fit", "efficiency"].mean()
     points = points.assign(guessed=mean / points["efficiency"] - 1)
-    found = np.array([published_efficiency(row, published_scenario(row), {}) for row in _records(points)])
+    found = np.array([published_efficiency(row, published_scenario(row), {}) for row in points.to_dict("records")])
     return points.assign(simulated=found, error=found / points["efficiency"] - 1)
 
 
@@ -237,7 +224,7 @@ def machine_points(ds: xr.Dataset) -> pd.DataFrame:
     return means.sort_values([*_POINT, "ranks"], ignore_index=True)
 
 
-def halves(table: pd.DataFrame, count: int) -> list[np.ndarray]:
+def halves(table: pd.DataFrame, count: int) -> Iterator[np.ndarray]:
     """Draw so many random halves of the points, each balanced: True for the points to fit, the others judge.
 
     Of each network under each library a half has half of the points, one more or less, and both halves have every
@@ -246,18 +233,15 @@ def halves(table: pd.DataFrame, count: int) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     kinds = table.groupby(["library", "ranks"])["ranks"].transform("size") > 1
     wanted = set(map(tuple, table.loc[kinds, ["library", "ranks"]].to_numpy()))
-    return [_half(table, wanted, rng) for _ in range(count)]
-
-
-def _half(table: pd.DataFrame, wanted: set[tuple], rng: np.random.Generator) -> np.ndarray:
-    for _ in range(TRIES):
-        # Shuffled, then put in order of kinds, every other point: kinds with an odd number take turns.
-        order = table.iloc[rng.permutation(len(table))].sort_values(["arch", "library"], kind="stable").index
-        fit = pd.Series(np.arange(len(table)) % 2 == rng.integers(2), index=order).reindex(table.index)
-        both = [set(map(tuple, table.loc[part, ["library", "ranks"]].to_numpy())) for part in (fit, ~fit)]
-        if all(wanted <= half for half in both):
-            break
-    return fit.to_numpy()
+    for _ in range(count):
+        for _ in range(TRIES):
+            # Shuffled, then put in order of kinds, every other point: kinds with an odd number take turns.
+            order = table.iloc[rng.permutation(len(table))].sort_values(["arch", "library"], kind="stable").index
+            fit = pd.Series(np.arange(len(table)) % 2 == rng.integers(2), index=order).reindex(table.index)
+            both = [set(map(tuple, table.loc[part, ["library", "ranks"]].to_numpy())) for part in (fit, ~fit)]
+            if all(wanted <= half for half in both):
+                break
+        yield fit.to_numpy()
 
 
 def machine(ds: xr.Dataset, count: int = HALVES) -> pd.DataFrame:
@@ -266,7 +250,7 @@ def machine(ds: xr.Dataset, count: int = HALVES) -> pd.DataFrame:
     The points are there once for every half. As many knobs are free as there are points to fit them.
     """
     table = machine_points(ds)
-    answers = [partial(throughput, on_machine, _scenario(row), row["ranks"]) for row in _records(table)]
+    answers = [partial(throughput, on_machine, _scenario(row), row["ranks"]) for row in table.to_dict("records")]
     free = dict(list(KNOBS.items())[: len(table) // 2])
     starts: Sequence[Knobs | float] = MACHINE_STARTS
     parts = []
@@ -336,7 +320,7 @@ def links(ds: xr.Dataset) -> pd.DataFrame:
     parts = [table.iloc[:0].assign(used="", simulated=0.0, error=0.0, compute=0.0)]  # for where nothing is left
     for _, group in table.groupby(_GROUP, sort=True):
         fastest = (group["link_mbit"] == group["link_mbit"].max()).to_numpy()
-        answers = [partial(throughput, turn, links_scenario(row), row["ranks"]) for row in _records(group)]
+        answers = [partial(throughput, turn, links_scenario(row), row["ranks"]) for row in group.to_dict("records")]
         knobs, points = calibrate(group, answers, {"compute": COMPUTE}, fastest)
         parts.append(points.assign(compute=knobs["compute"]))
     return pd.concat(parts, ignore_index=True)
@@ -346,7 +330,7 @@ def links_curve(points: pd.DataFrame, count: int = 40) -> pd.DataFrame:
     """Simulate the groups of `links` at ``count`` bandwidths from the slowest link measured to the fastest."""
     rows = []
     for group, of_group in points.groupby(_GROUP, sort=True):
-        first = _records(of_group)[0] | {"link_latency_seconds": of_group["link_latency_seconds"].median()}
+        first = of_group.to_dict("records")[0] | {"link_latency_seconds": of_group["link_latency_seconds"].median()}
         for mbit in np.geomspace(of_group["achieved_mbit"].min(), of_group["achieved_mbit"].max(), count):
             scenario = turn(links_scenario(first | {"achieved_mbit": mbit}), {"compute": first["compute"]})
             speed = simulate(scenario, first["ranks"]).images_per_second
