@@ -59,19 +59,14 @@ def with_events(row: xr.Dataset, events: xr.Dataset) -> xr.Dataset:
 def _numbers(events: xr.Dataset, library: str) -> dict[str, Any]:
     """Return where the time of rank 0 goes and how late the last rank is, mean over steps, and what all-reduces are."""
     times = breakdown.step_times(events).query("rank == 0")
-    seconds = times.drop(columns=["rank", "step"]).mean() * _US
+    parts = ("step", "communication", "exposed", "negotiation", "queue", "idle")
     late = breakdown.lateness(events).groupby("step")["late_us"].max()
     orders = list(_orders(events, library))
     return {
-        "step_seconds": float(seconds["step_us"]),
-        "communication_seconds": float(seconds["communication_us"]),
-        "exposed_seconds": float(seconds["exposed_us"]),
+        **{f"{part}_seconds": float(times[f"{part}_us"].mean()) * _US for part in parts},
         "overlap": float(times["hidden_us"].sum() / times["communication_us"].sum()),
-        "negotiation_seconds": float(seconds["negotiation_us"]),
-        "negotiation_between_seconds": float(seconds["between_us"]),
-        "queue_seconds": float(seconds["queue_us"]),
+        "negotiation_between_seconds": float(times["between_us"].mean()) * _US,
         "late_seconds": float(late.mean()) * _US,
-        "idle_seconds": float(seconds["idle_us"]),
         "messages": float(np.mean([len(order) for order in orders])),
         "same_order": all(order == orders[0] for order in orders),
     }
