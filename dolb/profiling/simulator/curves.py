@@ -57,12 +57,6 @@ class Range:
             return self.low * (self.high / self.low) ** share
         return self.low + (self.high - self.low) * share
 
-    def share(self, value: float) -> float:
-        """Return how far of the way a value is; the inverse of `at`."""
-        if self.log:
-            return float(np.log(value / self.low) / np.log(self.high / self.low))
-        return (value - self.low) / (self.high - self.low)
-
 
 # Factors on what a scenario has, judged from what such machines usually do. They are explained in `turn`.
 _THREEFOLD = Range(1 / 3, 3.0, log=True)

@@ -41,13 +41,13 @@ def calibrate(
     answers: Sequence[Callable[[Knobs], float]],
     free: Mapping[str, Range],
     fit: np.ndarray,
-    starts: Sequence[Knobs | float] = STARTS,
-) -> tuple[dict[str, float], pd.DataFrame]:
+    starts: Sequence[float | np.ndarray] = STARTS,
+) -> tuple[np.ndarray, pd.DataFrame]:
     """Fit the ``free`` knobs by least squares of logarithms, and return them, and all points simulated with them.
 
-    For each point one of ``answers`` simulates it for some knobs. ``fit`` says which points to fit, as many as knobs or
-    more; the others judge. Of the fits that begin at ``starts`` the best counts: shares of the way through all ranges,
-    or knobs.
+    Knobs are given as shares of the way through their ranges. For each point one of ``answers`` simulates it for some
+    knobs. ``fit`` says which points to fit, as many as knobs or more; the others judge. Of the fits that begin at
+    ``starts`` the best counts.
     """
     measured = points["images_per_second"].to_numpy(float)
 
@@ -60,18 +60,14 @@ def calibrate(
     def residuals(shares: np.ndarray) -> np.ndarray:
         return np.log(simulated(knobs_at(shares), fit) / measured[fit])
 
-    def begin(start: Knobs | float) -> np.ndarray:
-        if isinstance(start, float):
-            return np.full(len(free), start)
-        # A fit may end on a limit; another begins a little inside, as least squares asks.
-        return np.clip([limits.share(start[name]) for name, limits in free.items()], 0.01, 0.99)
-
+    # A fit may end on a limit; another begins a little inside, as least squares asks.
+    inside = [np.clip(np.full(len(free), start), 0.01, 0.99) for start in starts]
     # A step of the schedule can jump where a tensor just misses a cycle: wide differences, and more than one start.
-    fits = [least_squares(residuals, begin(start), bounds=(0, 1), diff_step=3e-3, x_scale=0.1) for start in starts]
-    knobs = knobs_at(min(fits, key=lambda result: result.cost).x)
-    found = simulated(knobs, np.ones(len(points), bool))
+    fits = [least_squares(residuals, start, bounds=(0, 1), diff_step=3e-3, x_scale=0.1) for start in inside]
+    best = min(fits, key=lambda result: result.cost).x
+    found = simulated(knobs_at(best), np.ones(len(points), bool))
     used = np.where(fit, "fit", "judge")
-    return knobs, points.assign(used=used, simulated=found, error=found / measured - 1)
+    return best, points.assign(used=used, simulated=found, error=found / measured - 1)
 
 
 def throughput(change: Callable[[Scenario, Knobs], Scenario], scenario: Scenario, ranks: int, knobs: Knobs) -> float:
@@ -252,13 +248,13 @@ def machine(ds: xr.Dataset, count: int = HALVES) -> pd.DataFrame:
     table = machine_points(ds)
     answers = [partial(throughput, on_machine, _scenario(row), row["ranks"]) for row in table.to_dict("records")]
     free = dict(list(KNOBS.items())[: len(table) // 2])
-    starts: Sequence[Knobs | float] = MACHINE_STARTS
+    starts: Sequence[float | np.ndarray] = MACHINE_STARTS
     parts = []
     for half in halves(table, count):
-        knobs, points = calibrate(table, answers, free, half, starts)
+        found, points = calibrate(table, answers, free, half, starts)
         parts.append(points)
         if len(parts) == 1:
-            starts = (knobs, 0.5)  # one machine: later fits end near the first
+            starts = (found, 0.5)  # one machine: later fits end near the first
     return pd.concat(parts, ignore_index=True)
 
 
@@ -321,8 +317,8 @@ def links(ds: xr.Dataset) -> pd.DataFrame:
     for _, group in table.groupby(_GROUP, sort=True):
         fastest = (group["link_mbit"] == group["link_mbit"].max()).to_numpy()
         answers = [partial(throughput, turn, links_scenario(row), row["ranks"]) for row in group.to_dict("records")]
-        knobs, points = calibrate(group, answers, {"compute": COMPUTE}, fastest)
-        parts.append(points.assign(compute=knobs["compute"]))
+        found, points = calibrate(group, answers, {"compute": COMPUTE}, fastest)
+        parts.append(points.assign(compute=COMPUTE.at(found).item()))
     return pd.concat(parts, ignore_index=True)
 
 
