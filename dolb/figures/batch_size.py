@@ -8,19 +8,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import (
-    ABOVE,
-    COLOURS,
-    PERCENT,
-    REPORTED,
-    Panel,
-    accuracy_tooltip,
-    batch_size_axis,
-    by_depth,
-    network_colour,
-    picked,
-    rate_colour,
-)
+from dolb.figures import style
+from dolb.figures.style import ACCURACY, COLOURS, REPORTED, Panel, accuracy_tooltip, bars, dots, hover, layered, picked
 
 # Where the best size lies, by whether its interval is open below and above.
 OPTIMA = {
@@ -43,44 +32,37 @@ def accuracy_by_batch_size(
     late_drops, which puts a ring around it; ``reported`` the paper's own numbers as arch, batch_size, accuracy, what.
     """
     selection = alt.selection_point(fields=["lr"], bind="legend")
-    x = batch_size_axis(cells["batch_size"])
-    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False, nice=True)
+    x = style.batch_size_axis(cells["batch_size"])
     # One table, because a chart in panels has one: reported values are the rows with a text in `what`.
     theirs = pd.DataFrame(list(reported)).assign(lr=cells["lr"].min())
     chart = alt.Chart(pd.concat([cells.assign(what=""), theirs], ignore_index=True))
     ours = chart.transform_filter("datum.what === ''").encode(
-        x=x, color=rate_colour(cells["lr"]), opacity=picked(selection)
+        x=x,
+        color=style.coloured("lr:O", sorted(set(cells["lr"])), title="learning rate (click)"),
+        opacity=picked(selection),
+    )
+    rings = ours.transform_filter("datum.late_drops > 0").mark_point(size=170, filled=False)
+    diamonds = chart.transform_filter("datum.what !== ''").mark_point(
+        shape="diamond", size=110, color=REPORTED, strokeWidth=2
     )
     layers = [
-        ours.mark_line(strokeWidth=2).encode(y=y).add_params(selection),
-        ours.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        *_points(ours, y, accuracy_tooltip(), size=45),
-        # The ring lies over the point, so it has to answer the pointer as well.
-        ours.transform_filter("datum.late_drops > 0")
-        .mark_point(size=170, filled=False)
-        .encode(y=y, tooltip=accuracy_tooltip()),
+        ours.mark_line(strokeWidth=2).encode(ACCURACY).add_params(selection),
+        bars(ours),
+        *_points(ours, accuracy_tooltip(), size=45),
+        rings.encode(ACCURACY, tooltip=accuracy_tooltip()),  # they lie over points, so they have to answer the pointer
+        diamonds.encode(x, ACCURACY, tooltip=hover(what="reported") + hover("batch_size", "accuracy")),
     ]
-    if reported:
-        tooltip = [
-            alt.Tooltip("what:N", title="reported"),
-            alt.Tooltip("batch_size:Q", title="batch size", format=","),
-            alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
-        ]
-        diamonds = chart.transform_filter("datum.what !== ''").mark_point(
-            shape="diamond", size=110, color=REPORTED, strokeWidth=2
-        )
-        layers.append(diamonds.encode(x=x, y=y, tooltip=tooltip))
-    facet = alt.Facet("arch:N", title=None, sort=by_depth(cells["arch"])).header(labelFontWeight="bold")
+    facet = alt.Facet("arch:N", title=None, sort=style.by_depth(cells["arch"])).header(labelFontWeight="bold")
     panels = alt.layer(*layers).properties(width=315, height=200).facet(facet=facet, columns=columns, title=title)
     # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
     return panels.resolve_axis(x="independent")
 
 
-def _points(base: alt.Chart, y: alt.Y, tooltip: list[alt.Tooltip], size: int) -> list[alt.Chart]:
+def _points(base: alt.Chart, tooltip: list[alt.Tooltip], size: int) -> list[alt.Chart]:
     """Return a point for each cell, a cross where a run diverged."""
     crosses = base.transform_filter("datum.diverged > 0").mark_point(shape="cross", angle=45, size=110)
-    points = base.transform_filter("datum.diverged === 0").mark_point(filled=True, size=size)
-    return [points.encode(y=y, tooltip=tooltip), crosses.encode(y=y, tooltip=tooltip)]
+    points = dots(base.transform_filter("datum.diverged === 0"), ACCURACY, size=size, tooltip=tooltip)
+    return [points, crosses.encode(ACCURACY, tooltip=tooltip)]
 
 
 def preferred_batch_size(preferred: pd.DataFrame, title: str = "") -> Panel:
@@ -91,38 +73,34 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "") -> Panel:
     """
     ends = zip(preferred["open_below"], preferred["open_above"], strict=True)
     table = preferred.assign(optimum=[OPTIMA[bool(below), bool(above)] for below, above in ends])
-    rates, archs = sorted(table["lr"].unique()), by_depth(table["arch"])
+    rates, archs = sorted(table["lr"].unique()), style.by_depth(table["arch"])
     network = alt.selection_point(fields=["arch"], bind="legend")
     base = alt.Chart(table).encode(
         x=alt.X("lr:O", title="learning rate", sort=rates).axis(format="~g", labelAngle=0, grid=False),
         xOffset=alt.XOffset("arch:N", sort=archs).scale(paddingOuter=0.6),
-        color=network_colour(archs),
+        color=style.network_colour(archs),
         opacity=picked(network),
     )
     sizes = sorted({*table["smallest"], *table["largest"], *table["batch_size"]})
     y = alt.Y("batch_size:Q", title="best batch size").scale(type="log", base=2, padding=12).axis(
         values=sizes, format=",d", grid=True, gridOpacity=0.4, labelOverlap=True
     )  # fmt: skip
-    tooltip = [
-        alt.Tooltip("arch:N", title="network"),
-        alt.Tooltip("lr:Q", title="learning rate"),
-        alt.Tooltip("batch_size:Q", title="best batch size", format=","),
-        alt.Tooltip("smallest:Q", title="interval from", format=","),
-        alt.Tooltip("largest:Q", title="interval to", format=","),
-        alt.Tooltip("optimum:N", title="the best size lies"),
-        alt.Tooltip("accuracy:Q", title="accuracy there", format=".2%"),
-    ]
+    tooltip = hover(
+        "arch", "lr", batch_size="best batch size:,", smallest="interval from:,", largest="interval to:,",
+        optimum="the best size lies", accuracy="accuracy there:.2%",
+    )  # fmt: skip
     kinds = [kind for kind in OPTIMA.values() if kind in set(table["optimum"])]
     legend = alt.Legend(orient="bottom", symbolFillColor="black")
     shape = alt.Shape("optimum:N", title="the best size lies", legend=legend, sort=kinds).scale(
         domain=kinds, range=[SHAPES[kind] for kind in kinds]
     )
-    bars = base.mark_rule(strokeWidth=5, strokeOpacity=0.35, strokeCap="round")
-    return alt.layer(
+    return layered(
+        280,
+        title,
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
-        bars.encode(y=alt.Y("smallest:Q"), y2="largest:Q"),
-        base.mark_point(filled=True, size=80).encode(y=y, shape=shape, tooltip=tooltip),
-    ).properties(width="container", height=280, title=title)
+        base.mark_rule(strokeWidth=5, strokeOpacity=0.35, strokeCap="round").encode(y="smallest:Q", y2="largest:Q"),
+        dots(base, y, size=80, shape=shape, tooltip=tooltip),
+    )
 
 
 def accuracy_by_updates(table: pd.DataFrame, title: str = "") -> Panel:
@@ -131,12 +109,11 @@ def accuracy_by_updates(table: pd.DataFrame, title: str = "") -> Panel:
     ``table`` has arch, lr, batch_size, epoch, accuracy, n, updates and ``last``, which marks the end of a run. One
     network at one rate is drawn at a time, chosen under the chart.
     """
-    archs = by_depth(table["arch"])
+    archs = style.by_depth(table["arch"])
     ordered = [table[table["arch"] == arch].sort_values("lr", kind="stable") for arch in archs]
     named = pd.concat([own.assign(curve=own["arch"] + ", rate " + own["lr"].map("{:g}".format)) for own in ordered])
     curves = named["curve"].drop_duplicates().tolist()
-    first = curves[ordered[0]["lr"].nunique() // 2]
-    chosen = alt.param(name="curve", value=first, bind=alt.binding_select(options=curves, name="network and rate "))
+    chosen = style.choice("curve", "network and rate", curves, curves[ordered[0]["lr"].nunique() // 2], menu=True)
     sizes = sorted(table["batch_size"].unique().tolist())
     size = alt.selection_point(fields=["batch_size"], bind="legend")
     legend = alt.Legend(orient="bottom", direction="horizontal", titleOrient="top", columns=6)
@@ -144,26 +121,19 @@ def accuracy_by_updates(table: pd.DataFrame, title: str = "") -> Panel:
         x=alt.X("updates:Q", title="updates so far").scale(type="log", nice=False).axis(
             format="~s", grid=False, tickCount=5
         ),
-        y=alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False),
+        y=ACCURACY,
         color=alt.Color("batch_size:O", title="batch size (click)", sort=sizes, legend=legend).scale(
             scheme="viridis", reverse=True
         ),
         opacity=picked(size),
         order="epoch:Q",
     )  # fmt: skip
-    tooltip = [
-        alt.Tooltip("curve:N", title="network"),
-        alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("epoch:Q", title="after epoch"),
-        alt.Tooltip("accuracy:Q", title="test accuracy", format=".1%"),
-        alt.Tooltip("updates:Q", title="updates so far", format=",.0f"),
-        alt.Tooltip("n:Q", title="seeds"),
-    ]
+    tooltip = hover(curve="network") + hover(
+        "batch_size", "accuracy", "n", epoch="after epoch", updates="updates so far:,.0f"
+    )
     ends = alt.condition("datum.last", alt.value(60), alt.value(12))
-    return alt.layer(
-        base.mark_line(strokeWidth=1.5).add_params(size, chosen),
-        base.mark_point(filled=True).encode(tooltip=tooltip, size=ends),
-    ).properties(width="container", height=300, title=title)
+    lines = base.mark_line(strokeWidth=1.5).add_params(size, chosen)
+    return layered(300, title, lines, base.mark_point(filled=True).encode(tooltip=tooltip, size=ends))
 
 
 def accuracy_by_share(cells: pd.DataFrame, title: str = "") -> Panel:
@@ -174,22 +144,12 @@ def accuracy_by_share(cells: pd.DataFrame, title: str = "") -> Panel:
     """
     change = alt.selection_point(fields=["change"], bind="legend")
     changes = sorted(cells["change"].unique())
-    x = batch_size_axis(cells["share"], "share").title("images under one batch-norm statistic")
-    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
-    colour = alt.Color("change:N", title="made smaller (click)", legend=ABOVE).scale(
-        domain=changes, range=[COLOURS[0], COLOURS[4]][: len(changes)]
-    )
+    x = style.batch_size_axis(cells["share"], "share").title("images under one batch-norm statistic")
+    colour = style.coloured("change:N", changes, [COLOURS[0], COLOURS[4]], "made smaller (click)")
     base = alt.Chart(cells).encode(x=x, color=colour, opacity=picked(change))
-    tooltip = [
-        alt.Tooltip("change:N", title="made smaller"),
-        alt.Tooltip("share:Q", title="images under one statistic"),
-        *accuracy_tooltip(),
-    ]
-    return alt.layer(
-        base.mark_line().encode(y=y).add_params(change),
-        base.mark_rule().encode(y=alt.Y("low:Q", title="test accuracy"), y2="high:Q"),
-        *_points(base, y, tooltip, size=70),
-    ).properties(width="container", height=280, title=title)
+    tooltip = hover(change="made smaller", share="images under one statistic") + accuracy_tooltip()
+    lines = base.mark_line().encode(ACCURACY).add_params(change)
+    return layered(280, title, lines, bars(base), *_points(base, tooltip, size=70))
 
 
 # Which batch size to take
@@ -204,11 +164,11 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     recommended accuracy of ``at_chance`` or less is said to be near chance, and a rate at which the network was not run
     is said not to have been.
     """
-    archs, rates = by_depth(cells["arch"]), sorted(cells["lr"].unique())
+    archs, rates = style.by_depth(cells["arch"]), sorted(cells["lr"].unique())
     of_network = cells.groupby("arch")["lr"].unique().map(lambda own: ", ".join(f"{rate:g}" for rate in sorted(own)))
     cells = cells.assign(rates=cells["arch"].map(of_network))
-    network = alt.param(name="network", value=archs[0], bind=alt.binding_select(options=archs, name="network "))
-    rate = alt.param(name="rate", value=ANY, bind=alt.binding_select(options=[ANY, *rates], name="learning rate "))
+    network = style.choice("network", "network", archs, menu=True)
+    rate = style.choice("rate", "learning rate", [ANY, *rates], menu=True)
     slider = alt.binding_range(min=0, max=100, step=1, name="time limit, from fastest (0) to slowest (100) ")
     limit = alt.param(name="limit", value=50, bind=slider)
     state = alt.selection_point(fields=["state"], bind="legend")
@@ -217,12 +177,11 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     x = alt.X("seconds:Q", title="seconds of one run").scale(type="log", nice=False, padding=24).axis(
         format="~s", grid=False
     )  # fmt: skip
-    y = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
     # One legend for colour and size, which have to agree on it word for word.
     look: dict[str, Any] = {"title": "cells (click)", "sort": STATES, "legend": alt.Legend(orient="bottom", columns=2)}
     colour = alt.Color("state:O", **look).scale(domain=STATES, range=[COLOURS[4], COLOURS[0], COLOURS[1], "#c8c8c8"])
     size = alt.Size("state:O", **look).scale(domain=STATES, range=[170, 70, 45, 35])
-    tooltip = [*accuracy_tooltip("seconds"), alt.Tooltip("priced_by:N", title="priced by")]
+    tooltip = accuracy_tooltip() + hover(seconds="device seconds:,.1f", priced_by="priced by")
     cell = "format(datum.batch_size, ',') + ' at rate ' + datum.lr + ': ' + format(datum.accuracy, '.1%')"
     time = "' in ' + format(datum.seconds, '.1f') + ' s'"
     chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'").transform_calculate(
@@ -247,7 +206,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     limits = one.transform_calculate(words="'limit ' + format(datum.limit_seconds, '.1f') + ' s'")
     return alt.layer(
         asked.mark_point(filled=True)
-        .encode(x=x, y=y, color=colour, size=size, opacity=picked(state), tooltip=tooltip)
+        .encode(x, ACCURACY, color=colour, size=size, opacity=picked(state), tooltip=tooltip)
         .add_params(state, network, rate, limit),
         one.mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(x="limit_seconds:Q"),
         limits.mark_text(align="right", dx=-5, color=REPORTED).encode(

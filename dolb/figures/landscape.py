@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures.filtered import SETS, set_colour
-from dolb.figures.style import REPORTED, Panel, interval, picked, titled
+from dolb.figures.style import REPORTED, Panel, bars, choice, dots, hover, interval, layered, picked, titled
 
 
 def curvature_ratios(
@@ -22,8 +22,7 @@ def curvature_ratios(
     """
     chosen = alt.selection_point(fields=["other"], bind="legend")
     options = [name for name in readings if name in set(ratios["reading"])]
-    bind = alt.binding_select(options=options, labels=[readings[name] for name in options], name="loss over ")
-    reading = alt.param(name="reading", value=options[0] if options else "", bind=bind)
+    reading = choice("reading", "loss over", options, menu=True, labels=[readings[name] for name in options])
     table = ratios.assign(
         words=ratios["measure"].map(measures),
         cell=ratios["batch_size"].astype(str).str.zfill(6) + ratios["other"],
@@ -33,35 +32,26 @@ def curvature_ratios(
     base = alt.Chart(table).transform_filter("datum.reading === reading").encode(
         y=alt.Y("words:N", title=None, sort=list(measures.values())),
         yOffset=alt.YOffset("cell:N").scale(paddingOuter=0.3),
-        color=set_colour(ratios["other"], "other", "compared with (click)"),
+        color=set_colour(ratios["other"], "other"),
         opacity=picked(chosen),
     )  # fmt: skip
-    tooltip = [
-        alt.Tooltip("words:N", title="measure"),
-        alt.Tooltip("other:N", title="compared with"),
-        alt.Tooltip("batch:N", title="batch size"),
-        alt.Tooltip("ratio:Q", format=".2f"),
-        *interval(".2f"),
-        alt.Tooltip("n:Q", title="seeds"),
-    ]
-    x = alt.X("ratio:Q", title="curvature of the other set over that of filtered data")
-    ticks = [0.2, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 5]
-    x = x.scale(type="log", nice=False, padding=8).axis(values=ticks, format="~g", grid=False, labelOverlap="greedy")
-    shape = alt.Shape("batch:N", title="batch size", sort=sizes).scale(
-        domain=sizes, range=["circle", "square", "cross"]
+    tooltip = (
+        hover(words="measure") + hover("other", batch="batch size", ratio="ratio:.2f") + interval(".2f") + hover("n")
     )
-    marks = pd.DataFrame({"ratio": [1.0, smallest], "what": ["no difference", "the claim"]})
-    lines = alt.Chart(marks).encode(x=x)
-    return alt.layer(
+    ticks = [0.2, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 5]
+    x = alt.X("ratio:Q", title="curvature of the other set over that of filtered data")
+    x = x.scale(type="log", nice=False, padding=8).axis(values=ticks, format="~g", grid=False, labelOverlap="greedy")
+    shape = alt.Shape("batch:N", title="batch size", sort=sizes).legend(orient="bottom", symbolFillColor="black")
+    shape = shape.scale(domain=sizes, range=["circle", "square", "cross"])
+    lines = alt.Chart(pd.DataFrame({"ratio": [1.0, smallest], "what": ["no difference", "the claim"]})).encode(x=x)
+    return layered(
+        80 * len(measures),
+        title,
         lines.mark_rule(color=REPORTED, strokeDash=[4, 3]),
         lines.mark_text(align="right", dx=-4).encode(text="what:N", y=alt.value(8)),
-        base.mark_rule(strokeWidth=1.5)
-        .encode(x=alt.X("low:Q", title=x["title"]), x2="high:Q")
-        .add_params(chosen, reading),
-        base.mark_point(filled=True, size=60, opacity=1).encode(
-            x=x, shape=shape.legend(orient="bottom", symbolFillColor="black"), tooltip=tooltip
-        ),
-    ).properties(width="container", height=80 * len(measures), title=titled(title))
+        bars(base, "x").add_params(chosen, reading),
+        dots(base, x, shape=shape, tooltip=tooltip),
+    )
 
 
 def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float, title: str = "") -> alt.FacetChart:
@@ -78,36 +68,26 @@ def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float
     both = pd.concat([cells, contours], ignore_index=True).round(4)
     both["panel"] = "batch " + both["batch_size"].map("{:,}".format)
     reach = points[-1] + half
-    along = {"x": "along one direction", "y": "along another"}
-    place = {
-        name: getattr(alt, name.upper())(f"{name}:Q", title=words)
-        .scale(domain=[-reach, reach], nice=False)
-        .axis(values=[points[0], 0, points[-1]], grid=False)
-        for name, words in along.items()
+    within = {
+        "scale": alt.Scale(domain=[-reach, reach], nice=False),
+        "axis": alt.Axis(values=[points[0], 0, points[-1]], grid=False),
     }
-    base = alt.Chart(both).encode(**place, x2="x2:Q", y2="y2:Q")
+    x, y = alt.X("x:Q", title="along one direction", **within), alt.Y("y:Q", title="along another", **within)
+    base = alt.Chart(both).encode(x, y, x2="x2:Q", y2="y2:Q")
     # Viridis is read alike with and without colour-blindness, and in grey.
     scale = alt.Scale(scheme="viridis", type="log", reverse=True, domainMax=highest, clamp=True)
     colour = alt.Fill("loss:Q", title="loss, at contours", scale=scale).legend(
         format="~g", values=sorted(set(contours["level"])), symbolType="square", orient="top", columns=4
     )
     edge = alt.Stroke("loss:Q", scale=scale, legend=None)  # without an edge of their own, light shows between cells
-    tooltip = [
-        alt.Tooltip("set:N", title="training set"),
-        alt.Tooltip("batch_size:O", title="batch size"),
-        alt.Tooltip("alpha:Q", format=".2f"),
-        alt.Tooltip("beta:Q", format=".2f"),
-        alt.Tooltip("loss:Q", format=".3g"),
-        alt.Tooltip("accuracy:Q", format=".1%"),
-    ]
+    tooltip = hover("set", "batch_size", alpha="alpha:.2f", beta="beta:.2f", loss="loss:.3g", accuracy="accuracy:.1%")
     losses, levels = (base.transform_filter(f"isValid(datum.{name})") for name in ("loss", "level"))
-    about = [alt.Tooltip("level:Q", title="contour at loss", format="~g")]
     sizes = [f"batch {size:,}" for size in sorted(set(surfaces["batch_size"]))]
     return (
         alt.layer(
             losses.mark_rect(strokeWidth=0.7, clip=True).encode(fill=colour, stroke=edge, tooltip=tooltip),
             levels.mark_rule(strokeWidth=2, color="black", opacity=0.35),  # dark beside light: seen on every colour
-            levels.mark_rule(strokeWidth=0.9, color="white").encode(tooltip=about),
+            levels.mark_rule(strokeWidth=0.9, color="white").encode(tooltip=hover(level="contour at loss:~g")),
         )
         .properties(width=195, height=195)
         .facet(

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import COLOURS, REPORTED, Panel, by_depth, picked
+from dolb.figures import style
+from dolb.figures.style import COLOURS, REPORTED, Panel, by_depth, coloured, dots, hover, layered
 
 CLASSES = [
     "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#7f5f3f", "#999999", "#B2DF8A", "#6A3D9A",
 ]  # fmt: skip
 _NO_AXIS = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
-_SHARE = "share of training images called noise"
+_SHARE = alt.X("removed:Q", title="share of training images called noise").axis(format=".0%", tickCount=6)
 
 
 def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
@@ -23,13 +24,9 @@ def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
     """
     extractors = [name.removesuffix(" x") for name in points.columns if name.endswith(" x")]
     sets = list(dict.fromkeys(points["set"]))
-    network = alt.param(
-        name="network", value=extractors[-1], bind=alt.binding_select(options=extractors, name="network ")
-    )
-    shown = alt.param(name="shown", value=sets[-1], bind=alt.binding_radio(options=sets, name="images of the "))
-    colour = alt.Color("class:N", title=None, legend=alt.Legend(orient="top", columns=5, symbolLimit=0)).scale(
-        domain=list(classes), range=(CLASSES * len(classes))[: len(classes)]
-    )
+    network = style.choice("network", "network", extractors, extractors[-1], menu=True)
+    shown = style.choice("shown", "images of the", sets, sets[-1])
+    legend = alt.Legend(orient="top", columns=5, symbolLimit=0)
     return (
         alt.Chart(points.round(1))
         .transform_filter("datum.set === shown")
@@ -38,8 +35,8 @@ def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
         .encode(
             x=alt.X("x:Q", axis=_NO_AXIS).scale(zero=False),
             y=alt.Y("y:Q", axis=_NO_AXIS).scale(zero=False),
-            color=colour,
-            tooltip=[alt.Tooltip("class:N"), alt.Tooltip("example:N")],
+            color=coloured("class:N", classes, CLASSES * len(classes), legend=legend),
+            tooltip=hover("class", "example"),
         )
         .properties(width="container", height=460)
         .add_params(network, shown, alt.selection_interval(bind="scales"))
@@ -54,61 +51,43 @@ def noise_by_map(table: pd.DataFrame, reported: float | None = None) -> Panel:
     order = list(table.groupby("map")["removed"].max().sort_values().index)
     named = table.assign(network=[f"test accuracy {share:.0%}" for share in table["test_accuracy"]])
     networks = list(dict.fromkeys(named["network"]))
-    x = alt.X("removed:Q", title=_SHARE).axis(format=".0%", tickCount=6).scale(zero=True)
-    y = alt.Y("map:N", title=None, sort=order).axis(labelLimit=230)
-    colour = (
-        alt.Color("network:N", title=None, sort=networks)
-        .legend(orient="top", columns=1)
-        .scale(domain=networks, range=COLOURS[: len(networks)])
+    points = alt.Chart(named).encode(
+        x=_SHARE,
+        y=alt.Y("map:N", title=None, sort=order).axis(labelLimit=230),
+        color=coloured("network:N", networks, legend=alt.Legend(orient="top", columns=1)),
+        tooltip=hover("map", "network", removed="noise:.2%"),
     )
-    tooltip = ["map:N", "network:N", alt.Tooltip("removed:Q", title="noise", format=".2%")]
-    points = alt.Chart(named).mark_point(filled=True, size=120).encode(x=x, y=y, color=colour, tooltip=tooltip)
-    layers: list[alt.Chart] = [points, *_rule(reported)]
-    return alt.layer(*layers).properties(width="container", height=34 * len(order) + 20)
+    line = _named_line("removed", reported, f"reported {reported:.2%}") if reported is not None else []
+    return layered(34 * len(order) + 20, "", dots(points, size=120), *line)
 
 
-def _rule(reported: float | None) -> list[alt.Chart]:
-    """Draw what the paper reports as a line across, with its name."""
-    if reported is None:
-        return []
-    base = alt.Chart(pd.DataFrame({"removed": [reported], "what": [f"reported {reported:.2%}"]})).encode(x="removed:Q")
-    name = base.mark_text(align="left", dx=5, baseline="top", fontSize=12, color=REPORTED).encode(
-        text="what:N", y=alt.value(2)
-    )
-    return [base.mark_rule(color=REPORTED, strokeDash=[4, 3], strokeWidth=2), name]
+def _named_line(field: str, value: float, name: str) -> list[alt.Chart]:
+    """Draw a value of the horizontal axis as a line across, with its name."""
+    base = alt.Chart(pd.DataFrame({field: [value], "name": [name]})).encode(x=f"{field}:Q")
+    text = base.mark_text(align="left", dx=5, baseline="top", fontSize=12, color=REPORTED)
+    return [base.mark_rule(color=REPORTED, strokeDash=[4, 3]), text.encode(text="name:N", y=alt.value(2))]
 
 
-def noise_by_extractor(removed: pd.DataFrame, reported: Mapping[str, float] | None = None) -> Panel:
+def noise_by_extractor(removed: pd.DataFrame, reported: Mapping[str, float]) -> Panel:
     """Draw the share that is noise by extractor and by how its maps were made, mean and range, beside the reported one.
 
     ``removed`` has made, extractor, removed, least, most, n; ``reported`` percent by extractor.
     """
-    order = by_depth(removed["extractor"])
-    x = alt.X("removed:Q", title=_SHARE).axis(format=".0%", tickCount=6).scale(zero=True)
+    order, made = by_depth(removed["extractor"]), list(removed["made"].unique())
+    said = pd.DataFrame({"extractor": reported.keys(), "removed": reported.values(), "made": "reported"})
+    names, colours = (["reported", *made], [REPORTED, *COLOURS]) if reported else (made, COLOURS)
+    colour = coloured("made:N", names, colours, legend=alt.Legend(orient="top", columns=2))
     y = alt.Y("extractor:N", title=None, sort=order)
-    made = list(dict.fromkeys(removed["made"]))
-    said = pd.DataFrame(
-        [{"extractor": name, "removed": value / 100, "made": "reported"} for name, value in (reported or {}).items()],
-        columns=["extractor", "removed", "made"],
-    )
-    colour = (
-        alt.Color("made:N", title=None)
-        .legend(orient="top", columns=2)
-        .scale(
-            domain=[*(["reported"] if len(said) else []), *made],
-            range=[*([REPORTED] if len(said) else []), *COLOURS[: len(made)]],
-        )
-    )
     base = alt.Chart(removed).encode(y=y, color=colour)
-    shares = (alt.Tooltip(f"{name}:Q", format=".2%") for name in ("removed", "least", "most"))
-    diamonds = alt.Chart(said).mark_point(shape="diamond", filled=True, size=140).encode(
-        x=x, y=y, color=colour, tooltip=["extractor:N", alt.Tooltip("removed:Q", title="reported", format=".2%")]
-    )  # fmt: skip
-    return alt.layer(
+    told = hover("extractor", "made", removed="removed:.2%", least="least:.2%", most="most:.2%", n="n")
+    diamonds = alt.Chart(said.assign(removed=said["removed"] / 100)).mark_point(shape="diamond", filled=True, size=140)
+    return layered(
+        34 * len(order) + 20,
+        "",
         base.mark_rule(strokeWidth=5, strokeOpacity=0.35).encode(x="least:Q", x2="most:Q"),
-        base.mark_point(filled=True, size=90).encode(x=x, tooltip=["extractor:N", "made:N", *shares, "n:Q"]),
-        diamonds,
-    ).properties(width="container", height=34 * len(order) + 20)
+        dots(base, _SHARE, size=90, tooltip=told),
+        diamonds.encode(_SHARE, y, color=colour, tooltip=hover("extractor", removed="reported:.2%")),
+    )
 
 
 def noise_by_eps(curve: pd.DataFrame, default: float = 0.5, reported: float | None = None) -> Panel:
@@ -118,37 +97,23 @@ def noise_by_eps(curve: pd.DataFrame, default: float = 0.5, reported: float | No
     """
     names = by_depth(curve["extractor"])
     chosen = alt.selection_point(fields=["extractor"], bind="legend")
-    colour = (
-        alt.Color("extractor:N", title=None, sort=names)
-        .legend(orient="top", columns=3)
-        .scale(domain=names, range=(COLOURS * len(names))[: len(names)])
-    )
-    x = alt.X("eps:Q", title="radius eps, in units of the map").scale(type="log", nice=False)
     lines = alt.Chart(curve).mark_line(strokeWidth=2).encode(
-        x=x.axis(format="~g", grid=False, tickCount=6),
+        x=alt.X("eps:Q", title="radius eps, in units of the map").scale(type="log", nice=False).axis(
+            format="~g", grid=False, tickCount=6
+        ),
         y=alt.Y("removed:Q", title="share called noise").axis(format=".0%"),
-        color=colour,
-        opacity=picked(chosen),
-        tooltip=["extractor:N", alt.Tooltip("eps:Q", format=".2f"), alt.Tooltip("removed:Q", format=".2%")],
+        color=coloured("extractor:N", names, COLOURS * len(names), legend=alt.Legend(orient="top", columns=3)),
+        opacity=style.picked(chosen),
+        tooltip=hover("extractor", eps="eps:.2f", removed="removed:.2%"),
     )  # fmt: skip
-    mark = alt.Chart(pd.DataFrame({"eps": [default], "name": [f"default, {default:g}"]})).encode(x="eps:Q")
-    layers = [lines.add_params(chosen), mark.mark_rule(color=REPORTED, strokeDash=[4, 3])]
-    layers.append(
-        mark.mark_text(align="left", dx=5, baseline="top", fontSize=12, color=REPORTED).encode(
-            text="name:N", y=alt.value(2)
-        )
-    )
+    layers = [lines.add_params(chosen), *_named_line("eps", default, f"default, {default:g}")]
     if reported is not None:
-        said = alt.Chart(pd.DataFrame({"removed": [reported], "name": [f"reported {reported:.2%}"]})).encode(
-            y="removed:Q"
+        said = alt.Chart(pd.DataFrame({"removed": [reported], "name": [f"reported {reported:.2%}"]}))
+        name = said.mark_text(align="right", dy=-8, fontSize=12, color=REPORTED).encode(
+            x=alt.value("width"), text="name:N"
         )
-        layers.append(said.mark_rule(color=REPORTED, strokeDash=[2, 2]))
-        layers.append(
-            said.mark_text(align="right", dy=-8, fontSize=12, color=REPORTED).encode(
-                text="name:N", x=alt.value("width")
-            )
-        )
-    return alt.layer(*layers).properties(width="container", height=280)
+        layers += [each.encode(y="removed:Q") for each in (said.mark_rule(color=REPORTED, strokeDash=[2, 2]), name)]
+    return layered(280, "", *layers)
 
 
 def noise_stability(stability: pd.DataFrame) -> Panel:
@@ -159,14 +124,12 @@ def noise_stability(stability: pd.DataFrame) -> Panel:
     order = list(stability["differs"])
     x = alt.X("overlap:Q", title="images in both over images in either").scale(domain=[0, 1])
     base = alt.Chart(stability).encode(y=alt.Y("differs:N", title=None, sort=order).axis(labelLimit=160))
-    tooltip = [
-        alt.Tooltip("differs:N", title="the other is by"),
-        *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("overlap", "least", "most")),
-        alt.Tooltip("by_chance:Q", title="random sets", format=".3f"),
-        alt.Tooltip("pairs:Q", title="pairs of maps"),
-    ]
-    return alt.layer(
-        base.mark_tick(thickness=3, color=REPORTED).encode(x=alt.X("by_chance:Q")),
+    told = hover(differs="the other is by", overlap="overlap:.2f", least="least:.2f", most="most:.2f")
+    told += hover(by_chance="random sets:.3f", pairs="pairs of maps")
+    return layered(
+        38 * len(order) + 20,
+        "",
+        base.mark_tick(thickness=3, color=REPORTED).encode(x="by_chance:Q"),
         base.mark_rule(strokeWidth=5, strokeOpacity=0.35, color=COLOURS[0]).encode(x="least:Q", x2="most:Q"),
-        base.mark_point(filled=True, size=100, color=COLOURS[0]).encode(x=x, tooltip=tooltip),
-    ).properties(width="container", height=38 * len(order) + 20)
+        base.mark_point(filled=True, size=100, color=COLOURS[0]).encode(x, tooltip=told),
+    )

@@ -7,7 +7,7 @@ import warnings
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import ABOVE, COLOURS
+from dolb.figures.style import COLOURS, coloured, hover
 
 LANES = {
     "compute": COLOURS[1],
@@ -28,19 +28,10 @@ def step_timeline(events: pd.DataFrame, title: str = "") -> alt.VConcatChart:
     zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
     lane = alt.selection_point(fields=["lane"], bind="legend")
     lanes = [name for name in LANES if name in set(events["lane"])]
-    colour = alt.Color("lane:N", title="lane (click)", sort=lanes, legend=ABOVE).scale(
-        domain=lanes, range=[LANES[name] for name in lanes]
-    )
+    colours = [LANES[name] for name in lanes]
     x = alt.X("start_ms:Q", title="milliseconds").axis(grid=True, gridOpacity=0.3).scale(nice=False)
-    tooltip = [
-        alt.Tooltip("variant:N", title="library"),
-        alt.Tooltip("source:N", title="source"),
-        alt.Tooltip("row:N", title="lane"),
-        alt.Tooltip("name:N", title="event"),
-        alt.Tooltip("start_ms:Q", title="from, ms", format=",.3f"),
-        alt.Tooltip("duration_ms:Q", title="length, ms", format=",.3f"),
-        alt.Tooltip("bytes:Q", title="bytes", format=","),
-    ]
+    told = hover(variant="library", source="source", row="lane", name="event", start_ms="from, ms:,.3f")
+    told += hover(duration_ms="length, ms:,.3f", bytes="bytes:,")
     events = events.assign(row="rank " + events["rank"].astype(str) + ", " + events["lane"])
     panels: list[alt.Chart] = []
     for (variant, source), table in events.groupby(["variant", "source"], sort=False):
@@ -61,10 +52,10 @@ def step_timeline(events: pd.DataFrame, title: str = "") -> alt.VConcatChart:
             x=x,
             x2="end_ms:Q",
             y=alt.Y("row:N", title=None, sort=rows).axis(labelLimit=180, grid=True, gridOpacity=0.3),
-            color=colour,
-            stroke=alt.Stroke("lane:N", legend=None).scale(domain=lanes, range=[LANES[name] for name in lanes]),
+            color=coloured("lane:N", lanes, colours, "lane (click)"),
+            stroke=alt.Stroke("lane:N", legend=None).scale(domain=lanes, range=colours),
             opacity=alt.condition(lane, alt.value(1.0), alt.value(0.08)),
-            tooltip=tooltip,
+            tooltip=told,
         ).properties(width=580, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=13))
         panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
     with warnings.catch_warnings():  # altair warns that it takes parameters of one name for one, as is meant here

@@ -5,22 +5,16 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from dolb.figures.style import COLOURS, REPORTED, Panel, picked, titled
+from dolb.figures import style
+from dolb.figures.style import COLOURS, REPORTED, Panel, bars, choice, hover, interval, layered, picked
 
 RULES = ("strong", "weak", "weak, linear rate", "weak, linear rate, warmup")
 
 
 def _colour() -> alt.Color:
     legend = alt.Legend(orient="top", direction="horizontal", columns=2, titleOrient="top")
-    range_ = [COLOURS[0], COLOURS[3], COLOURS[4], COLOURS[5]]
-    return alt.Color("rule:N", title="scaling (click)", sort=list(RULES), legend=legend).scale(
-        domain=list(RULES), range=range_
-    )
-
-
-def _radio(name: str, label: str, values: list) -> alt.Parameter:
-    bind = alt.binding_radio(name=label, options=values) if len(values) > 1 else alt.Undefined
-    return alt.param(name=name, value=values[0], bind=bind)
+    colours = [COLOURS[0], COLOURS[3], COLOURS[4], COLOURS[5]]
+    return style.coloured("rule:N", RULES, colours, "scaling (click)", legend)
 
 
 def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
@@ -29,56 +23,42 @@ def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
     ``cells`` has workload, clock, rule, workers, seconds, low, high, updates, step_seconds, source, reached, n.
     A cross at the top is a cell in which runs miss the target; grey is one worker's time over the number of workers.
     """
-    load = _radio("chosen_load", "workload ", list(dict.fromkeys(cells["workload"])))
-    clock = _radio("chosen_clock", "a worker is ", list(dict.fromkeys(cells["clock"])))
+    load = choice("chosen_load", "workload", list(cells["workload"].unique()))
+    clock = choice("chosen_clock", "a worker is", list(cells["clock"].unique()))
     alone = cells[cells["workers"] == 1].drop_duplicates(["workload", "clock"])[["workload", "clock", "seconds"]]
-    counts = sorted(int(count) for count in cells["workers"].unique())
+    counts = sorted(cells["workers"].unique())
     ideal = alone.merge(pd.DataFrame({"workers": counts}), how="cross")
     ideal["seconds"] = ideal["seconds"] / ideal["workers"]
     chosen = "datum.workload == chosen_load && datum.clock == chosen_clock"
-    x = alt.X("workers:Q", title="workers").scale(type="log", base=2, nice=False, padding=14).axis(
-        values=counts, format="d", grid=False
-    )  # fmt: skip
-    y = (
-        alt.Y("seconds:Q", title="seconds to the target loss")
-        .scale(type="log", nice=False, padding=62)  # room for crosses
-        .axis(format="~g")
-    )
+    x = style.log_axis("workers", "workers", counts)
+    y = alt.Y("seconds:Q", title="seconds to the target loss").axis(format="~g")
+    y = y.scale(type="log", nice=False, padding=62)  # room for crosses
     picks = alt.selection_point(fields=["rule"], bind="legend")
     drawn = alt.Chart(cells).transform_filter(chosen).encode(color=_colour(), opacity=picked(picks))
     base = drawn.transform_filter("datum.reached == datum.n")
-    line = base.mark_line(strokeWidth=2).encode(x=x, y=y)
-    bars = base.mark_rule(strokeWidth=1.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q")
-    told = {
-        "tooltip": [
-            alt.Tooltip("rule:N", title="scaling"), alt.Tooltip("workers:Q"),
-            alt.Tooltip("batch_size:Q", title="global batch"), alt.Tooltip("updates:Q", format=",.0f"),
-            alt.Tooltip("step_seconds:Q", title="seconds of a step", format=".3g"),
-            alt.Tooltip("source:N", title="step"),
-            alt.Tooltip("seconds:Q", title="seconds to the target", format=".3g"),
-            alt.Tooltip("low:Q", title="interval from", format=".3g"),
-            alt.Tooltip("high:Q", title="interval to", format=".3g"),
-            alt.Tooltip("reached:Q", title="runs that reach it"), alt.Tooltip("n:Q", title="of runs"),
-        ],
-    }  # fmt: skip
-    marks = base.transform_calculate(drawn="datum.source + ' steps'").mark_point(
-        size=80, strokeWidth=2, opacity=1
-    ).encode(
-        x=x, y=y, **told,
-        shape=alt.Shape("drawn:N", title=None, legend=alt.Legend(orient="bottom", direction="vertical")).scale(
-            domain=["measured steps", "simulated steps", "misses the target"], range=["circle", "square", "cross"]
-        ),
-        fill=alt.condition("datum.drawn == 'measured steps'", _colour().legend(None), alt.value("transparent")),
-    )  # fmt: skip
+    told = hover(rule="scaling", workers="workers", batch_size="global batch") + hover("updates")
+    told += hover(step_seconds="seconds of a step:.3g", source="step", seconds="seconds to the target:.3g")
+    told += interval(".3g") + hover(reached="runs that reach it", n="of runs")
+    shape = alt.Shape("drawn:N", title=None, legend=alt.Legend(orient="bottom", direction="vertical")).scale(
+        domain=["measured steps", "simulated steps", "misses the target"], range=["circle", "square", "cross"]
+    )
+    fill = alt.condition("datum.drawn == 'measured steps'", _colour().legend(None), alt.value("transparent"))
+    marks = base.transform_calculate(drawn="datum.source + ' steps'").mark_point(size=80, strokeWidth=2)
     missed = [
         drawn.transform_filter(f"datum.reached < datum.n && datum.rule == '{rule}'")
         .mark_point(size=80, shape="cross", filled=True)
-        .encode(x=x, y=alt.value(10 + 14 * place), **told)
+        .encode(x=x, y=alt.value(10 + 14 * place), tooltip=told)
         for place, rule in enumerate(RULES)
     ]
     under = alt.Chart(ideal).transform_filter(chosen).mark_line(color=REPORTED, strokeDash=[4, 3]).encode(x=x, y=y)
-    return alt.layer(under, line.add_params(picks, load, clock), bars, marks, *missed).properties(
-        width="container", height=340, title=titled(title)
+    return layered(
+        340,
+        title,
+        under,
+        base.mark_line(strokeWidth=2).encode(x=x, y=y).add_params(picks, load, clock),
+        bars(base.encode(x=x)),
+        marks.encode(x=x, y=y, shape=shape, fill=fill, tooltip=told),
+        *missed,
     )
 
 
@@ -88,14 +68,13 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     ``curves`` has workload, clock, rule, workers, updates, seconds, loss, target_loss.
     """
     one = curves[curves["workers"] == 1]
-    counts = sorted(
-        {int(count) for count in curves["workers"]} - {1}, key=lambda count: abs(count - 8)
-    )  # many, not all
+    counts = sorted(set(curves["workers"].tolist()) - {1}, key=lambda count: abs(count - 8))  # many, not all
     params = [
-        _radio("along", "along ", ["updates", "seconds"]), _radio("chosen_workers", "workers ", counts or [1]),
-        _radio("curve_load", "workload ", list(dict.fromkeys(curves["workload"]))),
-        _radio("curve_clock", "a worker is ", list(dict.fromkeys(curves["clock"]))),
-    ]  # fmt: skip
+        choice("along", "along", ["updates", "seconds"]),
+        choice("chosen_workers", "workers", counts or [1]),
+        choice("curve_load", "workload", list(curves["workload"].unique())),
+        choice("curve_clock", "a worker is", list(curves["clock"].unique())),
+    ]
     here = "datum.workload == curve_load && datum.clock == curve_clock"
     picks = alt.selection_point(fields=["rule"], bind="legend")
     x = alt.X("along_x:Q", title="updates, or seconds").scale(type="log", nice=False).axis(format="~g")
@@ -105,17 +84,13 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
         return alt.Chart(table).transform_filter(f"{here}{wanted}").transform_calculate(along_x="datum[along]")
 
     alone = drawn(one, "").mark_line(color=REPORTED, strokeWidth=3, opacity=0.5).encode(x=x, y=y)
-    tooltip = [alt.Tooltip("rule:N", title="scaling"), alt.Tooltip("updates:Q", format=","),
-               alt.Tooltip("seconds:Q", format=".3g"), alt.Tooltip("loss:Q", format=".4g")]  # fmt: skip
+    told = hover(rule="scaling", updates="updates:,", seconds="seconds:.3g", loss="loss:.4g")
     many = drawn(curves[curves["workers"] > 1], " && datum.workers == chosen_workers").encode(x=x, y=y)
     lines = many.mark_line(strokeWidth=2, point={"size": 12}).encode(color=_colour(), opacity=picked(picks))
-    to_point_at = many.mark_point(size=250, filled=True, opacity=0).encode(tooltip=tooltip)
-    target = drawn(one.drop_duplicates(["workload", "clock"]), "").mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(
-        y=alt.Y("target_loss:Q")
-    )  # fmt: skip
-    return alt.layer(target, alone, lines.add_params(picks, *params), to_point_at).properties(
-        width="container", height=320, title=titled(title)
-    )
+    to_point_at = many.mark_point(size=250, filled=True, opacity=0).encode(tooltip=told)
+    target = drawn(one.drop_duplicates(["workload", "clock"]), "").mark_rule(color=REPORTED, strokeDash=[4, 3])
+    lines = lines.add_params(picks, *params)
+    return layered(320, title, target.encode(y="target_loss:Q"), alone, lines, to_point_at)
 
 
 def made_volumes(pictures: pd.DataFrame, title: str = "") -> Panel:
@@ -128,7 +103,6 @@ def made_volumes(pictures: pd.DataFrame, title: str = "") -> Panel:
     base = alt.Chart(rows).encode(y=y)
     images = base.mark_image(width=330, height=110, align="left").encode(url="url:N", x=alt.value(0))
     names = base.mark_text(align="left", baseline="bottom", dy=-60).encode(text="label:N", x=alt.value(0))
-    tooltip = [alt.Tooltip("label:N", title="run"), alt.Tooltip("loss:Q", title="test loss", format=".4f")]
-    frames = base.mark_rect(fillOpacity=0).encode(x=alt.value(0), x2=alt.value(330), tooltip=tooltip)
-    drawn = alt.layer(images, names, frames).configure_view(stroke=None)
-    return drawn.properties(width="container", height={"step": 150}, title=titled(title))
+    told = hover(label="run", loss="test loss:.4f")
+    frames = base.mark_rect(fillOpacity=0).encode(x=alt.value(0), x2=alt.value(330), tooltip=told)
+    return layered(alt.Step(150), title, images, names, frames).configure_view(stroke=None)

@@ -1,24 +1,44 @@
-"""What figures share: colours, legends, axes, titles, and the words of a hover."""
+"""What figures share: colours, legends, axes, choices, layers, and the words of a hover."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
+import pandas as pd
 
 # Okabe and Ito's colours, which people with colour-blindness tell apart, in an order from cold to warm.
 COLOURS = ["#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#000000"]
 STUDIED = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")  # each has one colour, in every figure
 REPORTED = "#6b6b6b"
 FADED = 0.12
+DASHED = [6, 4]  # what is simulated
 Panel = alt.LayerChart | alt.FacetChart
 
 ABOVE = alt.Legend(orient="top", direction="horizontal", titleOrient="left", titleLimit=300)
 _NUMBERS = re.compile(r"(\d+)")
-PERCENT = alt.Axis(format=".0%")
+PERCENT = alt.Axis(format="~%")
+ACCURACY = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
+# What the hover calls a column; after the colon is the format of its numbers.
+_WORDS = {
+    "accuracy": "test accuracy:.2%",
+    "arch": "network",
+    "batch_size": "batch size:,",
+    "efficiency": "efficiency:.1%",
+    "images_per_second": "images per second:,.0f",
+    "late_drops": "collapsed near the end",
+    "lr": "learning rate:.4~g",
+    "n": "seeds",
+    "other": "compared with",
+    "repeats": "launches",
+    "set": "training set",
+    "updates": "updates:,.0f",
+    "warmup_epochs": "epochs of warmup",
+    "weight_decay": "weight decay:.4~g",
+}
 
 
 def batch_size_axis(sizes: Iterable[int], field: str = "batch_size") -> alt.X:
@@ -38,6 +58,13 @@ def batch_size_axis(sizes: Iterable[int], field: str = "batch_size") -> alt.X:
     )  # fmt: skip
 
 
+def log_axis(field: str, title: str, ticks: Iterable[int]) -> alt.X:
+    """Return a logarithmic axis of counts with these ticks."""
+    return alt.X(f"{field}:Q", title=title).scale(type="log", nice=False, padding=14).axis(
+        values=sorted({int(tick) for tick in ticks}), format=",d", grid=False, labelOverlap=True
+    )  # fmt: skip
+
+
 def by_depth(archs: Iterable[str]) -> list[str]:
     """Return the networks once each, the shallow before the deep: by name, and by number where names have one."""
     return sorted(set(archs), key=lambda arch: [int(part) if part.isdigit() else part for part in _NUMBERS.split(arch)])
@@ -53,15 +80,7 @@ def network_colour(archs: Iterable[str]) -> alt.Color:
     free = (colour for colour in COLOURS if colour not in [own.get(name) for name in names])
     colours = [own[name] if name in own else next(free) for name in names]
     legend = ABOVE if len(names) < 4 else alt.Legend(orient="top", direction="horizontal", columns=3)
-    return alt.Color("arch:N", title="network (click)", legend=legend, sort=names).scale(domain=names, range=colours)
-
-
-def rate_colour(rates: Iterable[float]) -> alt.Color:
-    """Return a colour per learning rate, from low to high, with a legend to click."""
-    values = sorted(set(rates))
-    return alt.Color("lr:O", title="learning rate (click)", legend=ABOVE).scale(
-        domain=values, range=COLOURS[: len(values)]
-    )
+    return coloured("arch:N", names, colours, "network (click)", legend)
 
 
 def picked(selection: alt.Parameter) -> Any:
@@ -69,31 +88,71 @@ def picked(selection: alt.Parameter) -> Any:
     return alt.condition(selection, alt.value(1.0), alt.value(FADED))
 
 
+def coloured(
+    field: str,
+    names: Sequence[Any],
+    colours: Sequence[str] = COLOURS,
+    title: str | None = None,
+    legend: alt.Legend | None = ABOVE,
+) -> alt.Color:
+    """Return a colour for each name, in the order of the names."""
+    scale = alt.Scale(domain=list(names), range=list(colours)[: len(names)])
+    return alt.Color(field, title=title, sort=list(names), legend=legend, scale=scale)
+
+
+def choice(name: str, label: str, options: Sequence[Any], value: Any = None, menu: bool = False, **more: Any) -> Any:
+    """Return what is chosen under a chart, the first of the options before anybody does; of one there is no choice."""
+    binding = alt.binding_select if menu else alt.binding_radio
+    bind = binding(name=f"{label} ", options=list(options), **more) if len(options) > 1 else alt.Undefined
+    return alt.param(name=name, value=options[0] if value is None else value, bind=bind)
+
+
+def layered(height: int | alt.Step, title: str, *layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
+    """Return layers as one chart, as wide as its page, with a title that stands a little above it."""
+    return alt.layer(*layers).properties(width="container", height=height, title=titled(title))
+
+
 def titled(title: str) -> alt.Title | str:
     """Return a title that stands a little above its chart."""
     return alt.Title(title, anchor="start", offset=12) if title else ""
 
 
-def interval(form: str, of: str = "") -> list[alt.Tooltip]:
-    """Return what the hover says of an interval, whose ends are the columns ``low`` and ``high`` after ``of``."""
+def bars(base: alt.Chart, axis: str = "y", of: str = "", clip: bool = False) -> alt.Chart:
+    """Return intervals along an axis; their ends are the columns ``low`` and ``high`` after ``of``."""
+    rules = base.mark_rule(strokeWidth=1.5, clip=clip)
+    return rules.encode(**{axis: f"{of}low:Q", f"{axis}2": f"{of}high:Q"})
+
+
+def dots(base: alt.Chart, *encoded: Any, size: int = 60, **more: Any) -> alt.Chart:
+    """Return a full point for each row."""
+    return base.mark_point(filled=True, size=size).encode(*encoded, **more)
+
+
+def line_at(axis: alt.X | alt.Y, value: float, dash: Sequence[int] = (4, 3)) -> alt.Chart:
+    """Return a grey line across the chart at a value of an axis."""
+    table = pd.DataFrame({axis["shorthand"].split(":")[0]: [value]})
+    return alt.Chart(table).mark_rule(color=REPORTED, strokeDash=list(dash)).encode(axis)
+
+
+def hover(*columns: str, **words: str) -> list[alt.Tooltip]:
+    """Return what the pointer is told of a mark: columns in the words of all figures, then others in their own.
+
+    Words end in the format of a number, if there is one, as in ``hover("arch", seconds="seconds of a step:.3g")``.
+    """
+    said = {column: _WORDS.get(column, column) for column in columns} | words
+    parted = [(column, *text.partition(":")[::2]) for column, text in said.items()]
     return [
-        alt.Tooltip(f"{of}low:Q", title="interval from", format=form),
-        alt.Tooltip(f"{of}high:Q", title="interval to", format=form),
+        alt.Tooltip(f"{column}:Q", title=title, format=form) if form else alt.Tooltip(f"{column}:N", title=title)
+        for column, title, form in parted
     ]
 
 
-def accuracy_tooltip(seconds: str | None = None) -> list[alt.Tooltip]:
-    """Return what the hover over a cell says; its time, too, if a column has it."""
-    time = [alt.Tooltip(f"{seconds}:Q", title="device seconds", format=",.1f")] if seconds else []
-    return [
-        alt.Tooltip("arch:N", title="network"),
-        alt.Tooltip("batch_size:Q", title="batch size", format=","),
-        alt.Tooltip("lr:Q", title="learning rate"),
-        alt.Tooltip("accuracy:Q", title="test accuracy", format=".2%"),
-        *interval(".2%"),
-        alt.Tooltip("n:Q", title="seeds"),
-        alt.Tooltip("updates:Q", title="updates", format=","),
-        *time,
-        alt.Tooltip("diverged:Q", title="diverged"),
-        alt.Tooltip("late_drops:Q", title="collapsed near the end"),
-    ]
+def interval(form: str, of: str = "", what: str = "interval") -> list[alt.Tooltip]:
+    """Return what the pointer is told of an interval, whose ends are the columns ``low`` and ``high`` after ``of``."""
+    return hover(**{f"{of}low": f"{what} from:{form}", f"{of}high": f"{what} to:{form}"})
+
+
+def accuracy_tooltip() -> list[alt.Tooltip]:
+    """Return what the pointer is told of a cell."""
+    of_cell = hover("arch", "batch_size", "lr", "accuracy")
+    return of_cell + interval(".2%") + hover("n", "updates", "diverged", "late_drops")
