@@ -542,7 +542,8 @@ def _refuse_changes(runs: list[xr.Dataset], published: set[str]) -> None:
 @app.command("pages")
 def pages_command() -> None:
     """Write the pages of the book that are made from the claims and the published results, and the first figure."""
-    from dolb import claims, figures, results
+    from dolb import claims, results
+    from dolb.figures.batch_size import accuracy_by_batch_size
     from dolb.findings import batch_size as study
     from dolb.publishing import pages, panels
 
@@ -553,7 +554,7 @@ def pages_command() -> None:
         typer.echo(f"wrote {path}")
     ds = results.load(root / "results" / "batch-size.nc")
     reported = claims.reported_accuracies(claims.load(root / "book" / "claims.yml"))
-    chart = figures.accuracy_by_batch_size(study.curve_cells(ds), reported, columns=3)
+    chart = accuracy_by_batch_size(study.curve_cells(ds), reported, columns=3)
     path = root / "book" / "_static" / "first-figure.png"
     path.write_bytes(panels.picture(chart))
     typer.echo(f"wrote {path}")

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures import style
-from dolb.figures.style import ACCURACY, COLOURS, REPORTED, Panel, accuracy_tooltip, bars, dots, hover, layered, picked
+from dolb.figures.style import ACCURACY, COLOURS, REPORTED, Panel, accuracy_tooltip, bars, dots, hover, layered
 
 # Where the best size lies, by whether its interval is open below and above.
 OPTIMA = {
@@ -31,7 +31,6 @@ def accuracy_by_batch_size(
     ``cells`` has arch, lr, batch_size, accuracy, low, high, n, diverged, which makes a cross of a point, and
     late_drops, which puts a ring around it; ``reported`` the paper's own numbers as arch, batch_size, accuracy, what.
     """
-    selection = alt.selection_point(fields=["lr"], bind="legend")
     x = style.batch_size_axis(cells["batch_size"])
     # One table, because a chart in panels has one: reported values are the rows with a text in `what`.
     theirs = pd.DataFrame(list(reported)).assign(lr=cells["lr"].min())
@@ -39,21 +38,24 @@ def accuracy_by_batch_size(
     ours = chart.transform_filter("datum.what === ''").encode(
         x=x,
         color=style.coloured("lr:O", sorted(set(cells["lr"])), title="learning rate (click)"),
-        opacity=picked(selection),
     )
     rings = ours.transform_filter("datum.late_drops > 0").mark_point(size=170, filled=False)
     diamonds = chart.transform_filter("datum.what !== ''").mark_point(
         shape="diamond", size=110, color=REPORTED, strokeWidth=2
     )
     layers = [
-        ours.mark_line(strokeWidth=2).encode(ACCURACY).add_params(selection),
+        ours.mark_line(strokeWidth=2).encode(ACCURACY),
         bars(ours),
         *_points(ours, accuracy_tooltip(), size=45),
         rings.encode(ACCURACY, tooltip=accuracy_tooltip()),  # they lie over points, so they have to answer the pointer
         diamonds.encode(x, ACCURACY, tooltip=hover(what="reported") + hover("batch_size", "accuracy")),
     ]
     facet = alt.Facet("arch:N", title=None, sort=style.by_depth(cells["arch"])).header(labelFontWeight="bold")
-    panels = alt.layer(*layers).properties(width=315, height=200).facet(facet=facet, columns=columns, title=title)
+    panels = (
+        alt.layer(*style.clickable(layers, "lr"))
+        .properties(width=315, height=200)
+        .facet(facet=facet, columns=columns, title=title)
+    )
     # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
     return panels.resolve_axis(x="independent")
 
@@ -74,12 +76,10 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "") -> Panel:
     ends = zip(preferred["open_below"], preferred["open_above"], strict=True)
     table = preferred.assign(optimum=[OPTIMA[bool(below), bool(above)] for below, above in ends])
     rates, archs = sorted(table["lr"].unique()), style.by_depth(table["arch"])
-    network = alt.selection_point(fields=["arch"], bind="legend")
     base = alt.Chart(table).encode(
         x=alt.X("lr:O", title="learning rate", sort=rates).axis(format="~g", labelAngle=0, grid=False),
         xOffset=alt.XOffset("arch:N", sort=archs).scale(paddingOuter=0.6),
         color=style.network_colour(archs),
-        opacity=picked(network),
     )
     sizes = sorted({*table["smallest"], *table["largest"], *table["batch_size"]})
     y = alt.Y("batch_size:Q", title="best batch size").scale(type="log", base=2, padding=12).axis(
@@ -97,9 +97,10 @@ def preferred_batch_size(preferred: pd.DataFrame, title: str = "") -> Panel:
     return layered(
         280,
         title,
-        base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y).add_params(network),
+        base.mark_line(strokeWidth=1.5, strokeDash=[4, 3]).encode(y=y),
         base.mark_rule(strokeWidth=5, strokeOpacity=0.35, strokeCap="round").encode(y="smallest:Q", y2="largest:Q"),
         dots(base, y, size=80, shape=shape, tooltip=tooltip),
+        click="arch",
     )
 
 
@@ -115,7 +116,6 @@ def accuracy_by_updates(table: pd.DataFrame, title: str = "") -> Panel:
     curves = named["curve"].drop_duplicates().tolist()
     chosen = style.choice("curve", "network and rate", curves, curves[ordered[0]["lr"].nunique() // 2], menu=True)
     sizes = sorted(table["batch_size"].unique().tolist())
-    size = alt.selection_point(fields=["batch_size"], bind="legend")
     legend = alt.Legend(orient="bottom", direction="horizontal", titleOrient="top", columns=6)
     base = alt.Chart(named.drop(columns=["arch", "lr"]).round(4)).transform_filter("datum.curve === curve").encode(
         x=alt.X("updates:Q", title="updates so far").scale(type="log", nice=False).axis(
@@ -125,15 +125,14 @@ def accuracy_by_updates(table: pd.DataFrame, title: str = "") -> Panel:
         color=alt.Color("batch_size:O", title="batch size (click)", sort=sizes, legend=legend).scale(
             scheme="viridis", reverse=True
         ),
-        opacity=picked(size),
         order="epoch:Q",
     )  # fmt: skip
     tooltip = hover(curve="network") + hover(
         "batch_size", "accuracy", "n", epoch="after epoch", updates="updates so far:,.0f"
     )
     ends = alt.condition("datum.last", alt.value(60), alt.value(12))
-    lines = base.mark_line(strokeWidth=1.5).add_params(size, chosen)
-    return layered(300, title, lines, base.mark_point(filled=True).encode(tooltip=tooltip, size=ends))
+    layers = base.mark_line(strokeWidth=1.5), base.mark_point(filled=True).encode(tooltip=tooltip, size=ends)
+    return layered(300, title, *layers, click="batch_size", choices=[chosen])
 
 
 def accuracy_by_share(cells: pd.DataFrame, title: str = "") -> Panel:
@@ -142,14 +141,13 @@ def accuracy_by_share(cells: pd.DataFrame, title: str = "") -> Panel:
     ``cells`` has change, arch, lr, batch_size, share, accuracy, low, high, n, diverged. A cross is a cell of which a
     run diverged.
     """
-    change = alt.selection_point(fields=["change"], bind="legend")
     changes = sorted(cells["change"].unique())
     x = style.batch_size_axis(cells["share"], "share").title("images under one batch-norm statistic")
     colour = style.coloured("change:N", changes, [COLOURS[0], COLOURS[4]], "made smaller (click)")
-    base = alt.Chart(cells).encode(x=x, color=colour, opacity=picked(change))
+    base = alt.Chart(cells).encode(x=x, color=colour)
     tooltip = hover(change="made smaller", share="images under one statistic") + accuracy_tooltip()
-    lines = base.mark_line().encode(ACCURACY).add_params(change)
-    return layered(280, title, lines, bars(base), *_points(base, tooltip, size=70))
+    layers = base.mark_line().encode(ACCURACY), bars(base), *_points(base, tooltip, size=70)
+    return layered(280, title, *layers, click="change")
 
 
 # Which batch size to take
@@ -171,7 +169,6 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     rate = style.choice("rate", "learning rate", [ANY, *rates], menu=True)
     slider = alt.binding_range(min=0, max=100, step=1, name="time limit, from fastest (0) to slowest (100) ")
     limit = alt.param(name="limit", value=50, bind=slider)
-    state = alt.selection_point(fields=["state"], bind="legend")
     of_it = alt.Chart(cells).transform_filter("datum.arch === network")
     asked = _stated(of_it.transform_joinaggregate(fastest="min(seconds)", slowest="max(seconds)"))
     x = alt.X("seconds:Q", title="seconds of one run").scale(type="log", nice=False, padding=24).axis(
@@ -204,19 +201,20 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
         .transform_calculate(words="datum.arch + ' was not run at rate ' + rate + ', only at ' + datum.rates")
     )
     limits = one.transform_calculate(words="'limit ' + format(datum.limit_seconds, '.1f') + ' s'")
-    return alt.layer(
-        asked.mark_point(filled=True)
-        .encode(x, ACCURACY, color=colour, size=size, opacity=picked(state), tooltip=tooltip)
-        .add_params(state, network, rate, limit),
+    named_limit = limits.mark_text(align="right", dx=-5, color=REPORTED)
+    return layered(
+        290,
+        title,
+        asked.mark_point(filled=True).encode(x, ACCURACY, color=colour, size=size, tooltip=tooltip),
         one.mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(x="limit_seconds:Q"),
-        limits.mark_text(align="right", dx=-5, color=REPORTED).encode(
-            x="limit_seconds:Q", y=alt.value(280), text="words:N"
-        ),
+        named_limit.encode(x="limit_seconds:Q", y=alt.value(280), text="words:N"),
         _above(chosen, COLOURS[4]),
         as_good.mark_text(align="left").encode(text="words:N", x=alt.value(0), y=alt.value(-9)),
         _above(too_slow, REPORTED),
         _above(lacking, REPORTED),
-    ).properties(width="container", height=290, title=title)
+        click="state",
+        choices=[network, rate, limit],
+    )
 
 
 _FASTEST_FIRST: list[alt.SortField | dict[str, str]] = [

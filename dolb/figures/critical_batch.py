@@ -33,12 +33,13 @@ def updates_by_examples(points: pd.DataFrame, curves: pd.DataFrame, marks: pd.Da
     return layered(
         340,
         title,
-        curve.mark_line(color=COLOURS[0], strokeWidth=1.5).add_params(chosen),
+        curve.mark_line(color=COLOURS[0], strokeWidth=1.5),
         sizes.mark_point(size=70, color=COLOURS[0]).encode(fillOpacity=full, fill=alt.value(COLOURS[0]), tooltip=about),
         sizes.mark_text(align="left", dx=8, dy=-6).encode(text=alt.Text("batch_size:Q", format=",")),
         places.mark_point(size=170, strokeWidth=2.5).encode(
             shape=shapes, color=tints, tooltip=hover(what="mark", batch="batch size:,.0f")
         ),
+        choices=[chosen],
     )
 
 
@@ -47,7 +48,6 @@ def noise_scales(table: pd.DataFrame, reported: float | None = None, title: str 
 
     ``table`` has arch, what, value, low, high; ``reported`` is a critical batch size, which stands as a line.
     """
-    picks = alt.selection_point(fields=["arch"], bind="legend")
     whats, names = list(dict.fromkeys(table["what"])), by_depth(table["arch"])
     ends = [float(table["low"].min()) / 1.5, float(table["value"].max()) * 3]
     scale = alt.Scale(type="log", domain=ends, nice=False)
@@ -55,9 +55,8 @@ def noise_scales(table: pd.DataFrame, reported: float | None = None, title: str 
         x=alt.X("what:N", title="noise scale after an epoch; trade-off", sort=whats).axis(labelAngle=0),
         xOffset=alt.XOffset("arch:N", sort=names).scale(paddingOuter=0.6),
         color=style.network_colour(names),
-        opacity=style.picked(picks),
     )
     y = alt.Y("value:Q", title="batch size", scale=scale, axis=_TICKS)
     told = hover("arch", what="from", value="batch size:,.0f") + interval(",.0f")
     line = [] if reported is None else [style.line_at(y, reported)]
-    return layered(320, title, *line, bars(base, clip=True).add_params(picks), dots(base, y, tooltip=told))
+    return layered(320, title, *line, bars(base, clip=True), dots(base, y, tooltip=told), click="arch")

@@ -48,14 +48,11 @@ def speeds(cells: pd.DataFrame, title: str = "") -> Panel:
     names = dict.fromkeys(cells["kind"])
     ours, others = ([name for name in names if name.startswith("dolb") == is_ours] for is_ours in (True, False))
     shown = style.choice("network", "network", style.by_depth(cells["arch"]), menu=True)
-    kind = alt.selection_point(fields=["kind"], bind="legend")
     x = style.batch_size_axis(cells["batch_size"]).title("batch size")
     y = alt.Y("images_per_second:Q", title="images per second").scale(type="log").axis(format="~s", gridOpacity=0.5)
     of_network = alt.Chart(cells).transform_filter("datum.arch === network").encode(x=x)
     colours = [*OTHERS[: len(others)], *OURS[: len(ours)]]
-    base = of_network.encode(
-        y=y, color=coloured("kind:N", [*others, *ours], colours, legend=LEGEND), opacity=style.picked(kind)
-    )
+    base = of_network.encode(y=y, color=coloured("kind:N", [*others, *ours], colours, legend=LEGEND))
     told = hover("program", "batch_size", "images_per_second") + interval(",.0f") + hover(of_limit="of the limit:.0%")
     limits = of_network.transform_fold(["arithmetic", "memory"], as_=["limited", "most"]).encode(
         y="most:Q",
@@ -63,5 +60,5 @@ def speeds(cells: pd.DataFrame, title: str = "") -> Panel:
             domain=["arithmetic", "memory"], range=[[2, 3], [8, 4]]
         ),
     )
-    points = dots(base, size=70, tooltip=told).add_params(kind, shown)
-    return layered(320, title, limits.mark_line(color=REPORTED), base.mark_line(), points)
+    layers = limits.mark_line(color=REPORTED), base.mark_line(), dots(base, size=70, tooltip=told)
+    return layered(320, title, *layers, click="kind", choices=[shown])

@@ -6,13 +6,13 @@ for what the paper reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import altair as alt
 import pandas as pd
 
 from dolb.figures import style
-from dolb.figures.style import ACCURACY, COLOURS, Panel, bars, choice, dots, hover, interval, layered, line_at
+from dolb.figures.style import ACCURACY, COLOURS, Panel, bars, dots, hover, interval, layered, line_at
 
 SETS = ["full", "filtered", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
 _COLOURS = [COLOURS[0], COLOURS[4], COLOURS[6], "#6A3D9A", COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[5], "#999999"]
@@ -34,15 +34,15 @@ def accuracy_by_set(cells: pd.DataFrame, reported: pd.DataFrame, title: str = ""
     ``cells`` has equal, set, batch_size, weight_decay, accuracy, low, high, n, updates; ``reported`` set, batch_size,
     accuracy, what.
     """
-    return layered(300, title, *_side_by_side(cells, reported, _sizes(cells), ACCURACY, _told(), _either(cells)))
+    return _side_by_side(title, cells, reported, _sizes(cells), ACCURACY, _told(), _either(cells))
 
 
 def accuracy_by_decay(cells: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel:
     """Draw accuracy by weight decay at a batch size that is chosen below; columns as in `accuracy_by_set`."""
     x = alt.X("weight_decay:O", title="weight decay").axis(labelAngle=0, format="~g")
     sizes = sorted(cells["batch_size"].unique().tolist())
-    chosen = choice("batch_size", "batch size", sizes, sizes[-1])
-    return layered(300, title, *_side_by_side(cells, reported, x, ACCURACY, _told(), chosen))
+    chosen = style.choice("batch_size", "batch size", sizes, sizes[-1])
+    return _side_by_side(title, cells, reported, x, ACCURACY, _told(), [chosen])
 
 
 def accuracy_by_rate(cells: pd.DataFrame, taken: float, title: str = "") -> Panel:
@@ -51,8 +51,7 @@ def accuracy_by_rate(cells: pd.DataFrame, taken: float, title: str = "") -> Pane
     ``cells`` has set, lr, batch_size, accuracy, low, high, n, updates.
     """
     x = alt.X("lr:O", title="learning rate").axis(labelAngle=0, format="~g")
-    drawn = _side_by_side(cells, pd.DataFrame(), x, ACCURACY, _told("lr"))
-    return layered(300, title, line_at(x, taken), *drawn)
+    return _side_by_side(title, cells, pd.DataFrame(), x, ACCURACY, _told("lr"), line=line_at(x, taken))
 
 
 def gains(table: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel:
@@ -62,45 +61,37 @@ def gains(table: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel
     """
     change = alt.Y("points:Q", title="filtered less the other, points").axis(format="+.1f")
     tooltip = hover("other", "batch_size", points="filtered gains, points:+.2f") + interval("+.2f") + hover("n")
-    drawn = _side_by_side(table, reported, _sizes(table), change, tooltip, _either(table))
-    return layered(300, title, line_at(change, 0.0), *drawn)
+    zero = line_at(change, 0.0)
+    return _side_by_side(title, table, reported, _sizes(table), change, tooltip, _either(table), zero)
 
 
 def _side_by_side(
+    title: str,
     table: pd.DataFrame,
     reported: pd.DataFrame,
     x: alt.X,
     y: alt.Y,
     tooltip: list[alt.Tooltip],
-    chosen: alt.Parameter | None = None,
-) -> list[alt.Chart]:
-    """Draw dots with intervals, and diamonds for what is reported; ``chosen`` names the column whose rows are shown."""
+    choices: Sequence[alt.Parameter] = (),
+    line: alt.Chart | None = None,
+) -> Panel:
+    """Draw dots with intervals, and diamonds for what is reported; choices name the columns whose rows are shown."""
     field, value, form = ("set", "accuracy", ".1%") if y is ACCURACY else ("other", "points", "+.1f")
-    picks = alt.selection_point(fields=[field], bind="legend")
-    same = {
-        "x": x,
-        "xOffset": alt.XOffset(f"{field}:N", sort=SETS).scale(paddingOuter=0.3),
-        "color": set_colour(table[field], field),
-        "opacity": style.picked(picks),
-    }
-    base, theirs = (alt.Chart(rows).encode(**same) for rows in (table, reported))
-    params = [picks]
-    if chosen is not None:
-        of_choice = f"datum.{chosen.name} == {chosen.name}"
-        base = base.transform_filter(of_choice)
-        theirs = theirs.transform_filter(f"!isValid(datum.{chosen.name}) || {of_choice}")
-        params.append(chosen)
+    offset = alt.XOffset(f"{field}:N", sort=SETS).scale(paddingOuter=0.3)
+    base, theirs = (alt.Chart(rows).encode(x, offset, set_colour(table[field], field)) for rows in (table, reported))
+    for name in (choice.name for choice in choices):
+        base = base.transform_filter(f"datum.{name} == {name}")
+        theirs = theirs.transform_filter(f"!isValid(datum.{name}) || datum.{name} == {name}")
     about = hover(what="reported") + hover(field, "batch_size", **{value: f"reported value:{form}"})
     diamonds = theirs.mark_point(shape="diamond", size=120, strokeWidth=2).encode(y, tooltip=about)
-    # A legend answers clicks for a choice that the first layer with its colour has, and for no other.
-    ours = [bars(base).add_params(*params), dots(base, y, tooltip=tooltip)]
-    return [*ours, diamonds] if len(reported) else ours
+    layers = [bars(base), dots(base, y, tooltip=tooltip), *([diamonds] if len(reported) else [])]
+    return layered(300, title, *([line] if line else []), *layers, click=field, choices=choices)
 
 
-def _either(table: pd.DataFrame) -> alt.Parameter | None:
+def _either(table: pd.DataFrame) -> list[alt.Parameter]:
     """Return the choice between equal epochs and equal updates, if there are both."""
     options = sorted(set(table["equal"]))
-    return choice("equal", "equal", options) if len(options) > 1 else None
+    return [style.choice("equal", "equal", options)] if len(options) > 1 else []
 
 
 def _sizes(table: pd.DataFrame) -> alt.X:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from dolb.figures.filtered import SETS, set_colour
-from dolb.figures.style import REPORTED, Panel, bars, choice, dots, hover, interval, layered, picked, titled
+from dolb.figures.style import REPORTED, Panel, bars, choice, dots, hover, interval, layered, titled
 
 
 def curvature_ratios(
@@ -20,7 +21,6 @@ def curvature_ratios(
     for their names, in the order in which they are drawn and offered. Right of one filtered data are smoother; a second
     line is drawn at the ``smallest`` ratio that is the claim's.
     """
-    chosen = alt.selection_point(fields=["other"], bind="legend")
     options = [name for name in readings if name in set(ratios["reading"])]
     reading = choice("reading", "loss over", options, menu=True, labels=[readings[name] for name in options])
     table = ratios.assign(
@@ -33,7 +33,6 @@ def curvature_ratios(
         y=alt.Y("words:N", title=None, sort=list(measures.values())),
         yOffset=alt.YOffset("cell:N").scale(paddingOuter=0.3),
         color=set_colour(ratios["other"], "other"),
-        opacity=picked(chosen),
     )  # fmt: skip
     tooltip = (
         hover(words="measure") + hover("other", batch="batch size", ratio="ratio:.2f") + interval(".2f") + hover("n")
@@ -49,8 +48,10 @@ def curvature_ratios(
         title,
         lines.mark_rule(color=REPORTED, strokeDash=[4, 3]),
         lines.mark_text(align="right", dx=-4).encode(text="what:N", y=alt.value(8)),
-        bars(base, "x").add_params(chosen, reading),
+        bars(base, "x"),
         dots(base, x, shape=shape, tooltip=tooltip),
+        click="other",
+        choices=[reading],
     )
 
 
@@ -68,7 +69,7 @@ def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float
     both = pd.concat([cells, contours], ignore_index=True).round(4)
     both["panel"] = "batch " + both["batch_size"].map("{:,}".format)
     reach = points[-1] + half
-    within = {
+    within: dict[str, Any] = {
         "scale": alt.Scale(domain=[-reach, reach], nice=False),
         "axis": alt.Axis(values=[points[0], 0, points[-1]], grid=False),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import altair as alt
 import pandas as pd
 
@@ -29,24 +31,22 @@ def accuracy_by_warmup(cells: pd.DataFrame, reported: pd.DataFrame, title: str =
     warmup_epochs, the best by the document, which stand as diamonds at the top.
     """
     sizes = sorted(set(cells["batch_size"]))
-    picks = alt.selection_point(fields=["batch_size"], bind="legend")
-    same = {
-        "x": alt.X("warmup_epochs:O", title="epochs of warmup").axis(labelAngle=0, format="~g"),
-        "color": coloured("batch_size:O", sizes, [COLOURS[0], COLOURS[4], *COLOURS[1:4]], "batch size (click)"),
-        "opacity": style.picked(picks),
-    }
+    x = alt.X("warmup_epochs:O", title="epochs of warmup").axis(labelAngle=0, format="~g")
+    colour = coloured("batch_size:O", sizes, [COLOURS[0], COLOURS[4], *COLOURS[1:4]], "batch size (click)")
     choices, base = _chosen(cells, "arch", "lr")
-    base = base.encode(**same, xOffset=alt.XOffset("batch_size:O").scale(paddingOuter=0.8))
+    base = base.encode(x, colour, xOffset=alt.XOffset("batch_size:O").scale(paddingOuter=0.8))
     tooltip = accuracy_tooltip() + hover("warmup_epochs")
     best = alt.Chart(reported).mark_point(shape="diamond", size=120, strokeWidth=2)
     about = hover(what="reported", warmup_epochs="best warmup, epochs")
     return layered(
         300,
         title,
-        bars(base).add_params(picks, *choices),
+        bars(base),
         base.mark_line(strokeWidth=1, strokeDash=[2, 3]).encode(ACCURACY),
         dots(base, ACCURACY, tooltip=tooltip),
-        *([best.encode(**same, y=alt.value(8), tooltip=about)] if len(reported) else []),
+        *([best.encode(x, colour, y=alt.value(8), tooltip=about)] if len(reported) else []),
+        click="batch_size",
+        choices=choices,
     )
 
 
@@ -55,16 +55,14 @@ def accuracy_by_epoch(curves: pd.DataFrame, title: str = "") -> Panel:
 
     ``curves`` has arch, lr, batch_size, warmup_epochs, epoch, test_accuracy.
     """
-    picks = alt.selection_point(fields=["warmup_epochs"], bind="legend")
     choices, base = _chosen(curves, "arch", "lr", "batch_size")
     lines = base.mark_line(strokeWidth=1.8, clip=True).encode(
         x=alt.X("epoch:Q", title="epoch"),
         y=alt.Y("test_accuracy:Q", title="test accuracy", axis=style.PERCENT).scale(zero=False),
         color=_by_length(curves),
-        opacity=style.picked(picks),
         tooltip=hover("warmup_epochs", "epoch", test_accuracy="test accuracy:.1%"),
     )
-    return layered(300, title, lines.add_params(picks, alt.selection_interval(bind="scales"), *choices))
+    return layered(300, title, lines, click="warmup_epochs", choices=[alt.selection_interval(bind="scales"), *choices])
 
 
 def first_updates(updates: pd.DataFrame, title: str = "") -> Panel:
@@ -73,7 +71,6 @@ def first_updates(updates: pd.DataFrame, title: str = "") -> Panel:
     ``updates`` has warmup_epochs, seed, update, loss, gradient_norm, update_rate. Which of the two is chosen below.
     """
     named = {"loss": "training loss", "gradient_norm": "length of the gradient"}
-    picks = alt.selection_point(fields=["warmup_epochs"], bind="legend")
     shown = style.choice("shown", "show", list(named), labels=list(named.values()))
     lines = alt.Chart(updates).transform_fold(list(named), ["what", "value"]).transform_filter("datum.what == shown")
     lines = lines.mark_line(strokeWidth=1.5).encode(
@@ -81,10 +78,9 @@ def first_updates(updates: pd.DataFrame, title: str = "") -> Panel:
         y=alt.Y("value:Q", title="training loss, or length of the gradient").scale(type="log").axis(format="~g"),
         color=_by_length(updates),
         detail="seed:N",
-        opacity=style.picked(picks),
         tooltip=hover("warmup_epochs", "seed", "update", value="value:.3g", update_rate="learning rate:.3g"),
     )
-    return layered(300, title, lines.add_params(picks, shown))
+    return layered(300, title, lines, click="warmup_epochs", choices=[shown])
 
 
 def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: str = "") -> Panel:
@@ -100,16 +96,14 @@ def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: s
     domain = [rates[0] / ratio, rates[-1] * ratio]
     y = alt.Y("bottom:Q", title="peak learning rate").scale(type="log", domain=domain, nice=False)
     y = y.axis(values=rates, format="~g", grid=False, labelOverlap=False)
-    (choice,), base = _chosen(tiles, "arch")
+    choices, base = _chosen(tiles, "arch", known=best["arch"])
     ridge = alt.Chart(best).transform_filter("datum.arch == chosen_arch")
-    if len(best):
-        choice.param.value = style.by_depth(best["arch"])[-1]  # one whose best rates are known
     colour = alt.Color("accuracy:Q", title="test accuracy").scale(scheme="viridis").legend(format=".0%", orient="right")
-    tile = base.mark_rect().encode(x=x, y=y, y2="top:Q", color=colour, tooltip=accuracy_tooltip()).add_params(choice)
+    tile = base.mark_rect().encode(x=x, y=y, y2="top:Q", color=colour, tooltip=accuracy_tooltip())
     line = ridge.mark_line(color="white", strokeWidth=2, point={"color": "white", "size": 50})
     about = hover(best="best rate:.3f") + interval(".3f")
     intervals = ridge.mark_rule(color="white", strokeWidth=1.5).encode(x=x, y="low:Q", y2="high:Q")
-    return layered(340, title, tile, intervals, line.encode(x=x, y="best:Q", tooltip=about))
+    return layered(340, title, tile, intervals, line.encode(x=x, y="best:Q", tooltip=about), choices=choices)
 
 
 def accuracy_by_rule(table: pd.DataFrame, title: str = "") -> Panel:
@@ -117,15 +111,15 @@ def accuracy_by_rule(table: pd.DataFrame, title: str = "") -> Panel:
 
     ``table`` has arch, batch_size, rule, lr, accuracy, lost.
     """
-    (choice,), base = _chosen(table.dropna(subset="lost"), "arch")
+    choices, base = _chosen(table.dropna(subset="lost"), "arch")
     y = alt.Y("lost:Q", title="points below the best rate")
     drawn = base.mark_line(strokeWidth=2, point={"filled": True, "size": 60}).encode(
         x=alt.X("batch_size:O", title="batch size").axis(labelAngle=0, format=","),
         y=y,
-        color=coloured("rule:N", table["rule"].unique(), [COLOURS[6], COLOURS[0], COLOURS[4]], "rate grows"),
+        color=coloured("rule:N", list(table["rule"].unique()), [COLOURS[6], COLOURS[0], COLOURS[4]], "rate grows"),
         tooltip=hover("rule", "batch_size", "lr", "accuracy", lost="points below the best:.2f"),
     )
-    return layered(260, title, style.line_at(y, 0.0), drawn.add_params(choice))
+    return layered(260, title, style.line_at(y, 0.0), drawn, choices=choices)
 
 
 def gain_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
@@ -135,10 +129,9 @@ def gain_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
     rows.
     """
     x = alt.X("gain:Q", title="points over the plain recipe").axis(format="+~g")
-    base, picks, height = _rows_of_methods(cells[cells["method"] != "plain"])
-    # A legend answers clicks for a choice that the first layer with its colour has.
-    gains = bars(base, "x", "gain_").add_params(picks)
-    return layered(height, title, style.line_at(x, 0.0), gains, dots(base, x, tooltip=_told_of_methods()))
+    base, height = _rows_of_methods(cells[cells["method"] != "plain"])
+    layers = style.line_at(x, 0.0), bars(base, "x", "gain_"), dots(base, x, tooltip=_told_of_methods())
+    return layered(height, title, *layers, click="batch_size")
 
 
 def time_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
@@ -150,25 +143,23 @@ def time_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
     labels = [f"{target:.0%}" for target in targets]
     choice = style.choice("chosen_target", "test accuracy", targets, labels=labels)
     x = alt.X("seconds:Q", title="device seconds").scale(type="log", nice=False, padding=10).axis(format="~g")
-    base, picks, height = _rows_of_methods(cells.dropna(subset="seconds"))
+    base, height = _rows_of_methods(cells.dropna(subset="seconds"))
     tooltip = _told_of_methods() + hover("updates", seconds="device seconds:.2f")
     chosen = base.transform_filter("datum.target == chosen_target")
-    return layered(height, title, dots(chosen, x, tooltip=tooltip).add_params(picks, choice))
+    return layered(height, title, dots(chosen, x, tooltip=tooltip), click="batch_size", choices=[choice])
 
 
-def _rows_of_methods(cells: pd.DataFrame) -> tuple[alt.Chart, alt.Parameter, int]:
-    """Return the chart of a row for each method and in it a place for each batch size, its legend and its height."""
+def _rows_of_methods(cells: pd.DataFrame) -> tuple[alt.Chart, int]:
+    """Return the chart of a row for each method and in it a place for each batch size, and its height."""
     methods, sizes = list(cells["method"].unique()), sorted(set(cells["batch_size"]))
-    picks = alt.selection_point(fields=["batch_size"], bind="legend")
     legend = alt.Legend(orient="top", direction="horizontal", titleOrient="top", format=",")
     colours = [COLOURS[0], COLOURS[3], COLOURS[4], *COLOURS[1:3]]
     base = alt.Chart(cells).encode(
         y=alt.Y("method:N", title=None, sort=methods).axis(labelLimit=200, grid=True, tickBand="extent"),
         yOffset=alt.YOffset("batch_size:O").scale(paddingOuter=0.4),
         color=coloured("batch_size:O", sizes, colours, "batch size (click)", legend),
-        opacity=style.picked(picks),
     )
-    return base, picks, max(120, 15 * len(sizes) * len(methods))
+    return base, max(120, 15 * len(sizes) * len(methods))
 
 
 def _told_of_methods() -> list[alt.Tooltip]:
@@ -182,11 +173,15 @@ def _by_length(table: pd.DataFrame) -> alt.Color:
     return coloured("warmup_epochs:O", lengths, [COLOURS[4], *COLOURS[:4], *COLOURS[5:]], "warmup (click)")
 
 
-def _chosen(table: pd.DataFrame, *fields: str) -> tuple[list[alt.Parameter], alt.Chart]:
-    """Return a choice under the chart for each field, its last value first, and the chart of the rows of the choice."""
+def _chosen(table: pd.DataFrame, *fields: str, known: Iterable[str] = ()) -> tuple[list[alt.Parameter], alt.Chart]:
+    """Return a choice under the chart for each field, and the chart of the rows of the choice.
+
+    The last value is shown first; of networks the last that is ``known``.
+    """
     choices, chart = [], alt.Chart(table)
     for field in fields:
         options = style.by_depth(table[field]) if field == "arch" else sorted(table[field].unique().tolist())
-        choices.append(style.choice(f"chosen_{field}", _NAMES[field], options, options[-1]))
+        first = [*options, *style.by_depth(known)][-1]
+        choices.append(style.choice(f"chosen_{field}", _NAMES[field], options, first))
         chart = chart.transform_filter(f"datum.{field} == chosen_{field}")
     return choices, chart

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures import style
-from dolb.figures.style import COLOURS, DASHED, REPORTED, Panel, bars, coloured, dots, hover, layered, log_axis, picked
+from dolb.figures.style import COLOURS, DASHED, REPORTED, Panel, bars, coloured, dots, hover, layered, log_axis
 
 KINDS = {"convolutions": COLOURS[0], "fully connected": COLOURS[4], "update": COLOURS[2]}
 _NETWORKS = {"alexnet": COLOURS[4], "googlenet": COLOURS[0], "resnet50": COLOURS[2]}
@@ -24,23 +24,14 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
     table = curves.assign(link=[f"{gbit:g} Gbit/s".replace("inf Gbit/s", "free") for gbit in curves["gbit"]])
     link = style.choice("link", "simulated link", links, links[-1])
     device = _device("device", curves)
-    picks = alt.selection_point(fields=["arch"], bind="legend")
-    y = (
-        alt.Y("speedup:Q", title="speedup")
-        .scale(type="log", base=2, nice=False, padding=14)
-        .axis(values=_POWERS, format="d")
-    )
-    names, free_colours = list(dict.fromkeys(curves["arch"])), iter(COLOURS)
+    y = alt.Y("speedup:Q", title="speedup").scale(type="log", nice=False, padding=14).axis(values=_POWERS, format="d")
+    names, free_colours = list(curves["arch"].unique()), iter(COLOURS)
     colours = [_NETWORKS.get(name) or next(free_colours) for name in names]
-    base = (
-        alt.Chart(table.drop(columns="gbit"))
-        .transform_filter("datum.device_kind === device")
-        .encode(
-            x=log_axis("nodes", "nodes that share the batch", _POWERS),
-            color=coloured("arch:N", names, colours, "network (click)", _NARROW),
-            opacity=picked(picks),
-            tooltip=hover("arch", "nodes", speedup="speedup:.1f") + hover("source", "link"),
-        )
+    on_device = alt.Chart(table.drop(columns="gbit")).transform_filter("datum.device_kind === device")
+    base = on_device.encode(
+        x=log_axis("nodes", "nodes that share the batch", _POWERS),
+        color=coloured("arch:N", names, colours, "network (click)", _NARROW),
+        tooltip=hover("arch", "nodes", speedup="speedup:.1f") + hover("source", "link"),
     )
     free = base.transform_filter("datum.source === 'measured'")
     linked = base.transform_filter("datum.link === link")
@@ -54,11 +45,13 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
         alt.Chart(ideal).mark_line(color=REPORTED, strokeWidth=1).encode(x="nodes:Q", y=y),
         rules.mark_rule(color=REPORTED, strokeDash=[2, 3]),
         rules.mark_text(align="right", dx=-4, color=REPORTED).encode(y=alt.value(4), text="words:N"),
-        free.mark_line(strokeWidth=2).encode(y=y).add_params(picks, link, device),
+        free.mark_line(strokeWidth=2).encode(y=y),
         bars(free),
         dots(free, y, size=55),
         linked.mark_line(strokeWidth=2, strokeDash=DASHED).encode(y=y),
         linked.mark_point(filled=False, size=35).encode(y=y),
+        click="arch",
+        choices=[link, device],
     )
 
 
@@ -81,7 +74,7 @@ def layer_times(table: pd.DataFrame, title: str = "") -> Panel:
         color=coloured("kind:N", list(KINDS), list(KINDS.values()), legend=_NARROW),
         tooltip=hover("layer", batch_size="images", milliseconds="milliseconds:,.3~r"),
     )  # fmt: skip
-    return layered(320, title, base.mark_line(strokeWidth=2).add_params(network, device), dots(base, size=30))
+    return layered(320, title, base.mark_line(strokeWidth=2), dots(base, size=30), choices=[network, device])
 
 
 def products(table: pd.DataFrame, title: str = "") -> Panel:
@@ -91,17 +84,13 @@ def products(table: pd.DataFrame, title: str = "") -> Panel:
     largest = table.loc[table["parameters"] == table["parameters"].max()]
     x = log_axis("batch_size", "inputs b of a product b x I by I x O", _POWERS)
     y = alt.Y("gflops:Q", title="GFLOP/s").scale(type="log", nice=False).axis(format="~g")
-    shown = "datum.device_kind === of_device"
-    base = (
-        alt.Chart(table)
-        .transform_filter(shown)
-        .encode(
-            x=x,
-            y=y,
-            color=coloured("layer:N", layers, legend=alt.Legend(orient="top", columns=1, labelLimit=300)),
-            tooltip=hover("layer", batch_size="inputs", gflops="GFLOP/s:,.3~r", of_roof="of the roof:.0%"),
-        )
+    every, most = (alt.Chart(rows).transform_filter("datum.device_kind === of_device") for rows in (table, largest))
+    base = every.encode(
+        x=x,
+        y=y,
+        color=coloured("layer:N", layers, legend=alt.Legend(orient="top", columns=1, labelLimit=300)),
+        tooltip=hover("layer", batch_size="inputs", gflops="GFLOP/s:,.3~r", of_roof="of the roof:.0%"),
     )
-    roof = alt.Chart(largest).transform_filter(shown).mark_line(color=REPORTED, strokeDash=[2, 3], strokeWidth=2)
-    lines = base.mark_line(strokeWidth=2).add_params(device)
-    return layered(300, title, roof.encode(x=x, y="roof:Q"), lines, dots(base, size=50))
+    roof = most.mark_line(color=REPORTED, strokeDash=[2, 3], strokeWidth=2)
+    roof = roof.encode(x=x, y="roof:Q")
+    return layered(300, title, roof, base.mark_line(strokeWidth=2), dots(base, size=50), choices=[device])

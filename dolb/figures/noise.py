@@ -96,24 +96,22 @@ def noise_by_eps(curve: pd.DataFrame, default: float = 0.5, reported: float | No
     ``curve`` has extractor, eps, removed.
     """
     names = by_depth(curve["extractor"])
-    chosen = alt.selection_point(fields=["extractor"], bind="legend")
     lines = alt.Chart(curve).mark_line(strokeWidth=2).encode(
         x=alt.X("eps:Q", title="radius eps, in units of the map").scale(type="log", nice=False).axis(
             format="~g", grid=False, tickCount=6
         ),
         y=alt.Y("removed:Q", title="share called noise").axis(format=".0%"),
         color=coloured("extractor:N", names, COLOURS * len(names), legend=alt.Legend(orient="top", columns=3)),
-        opacity=style.picked(chosen),
         tooltip=hover("extractor", eps="eps:.2f", removed="removed:.2%"),
     )  # fmt: skip
-    layers = [lines.add_params(chosen), *_named_line("eps", default, f"default, {default:g}")]
+    layers = [lines, *_named_line("eps", default, f"default, {default:g}")]
     if reported is not None:
         said = alt.Chart(pd.DataFrame({"removed": [reported], "name": [f"reported {reported:.2%}"]}))
         name = said.mark_text(align="right", dy=-8, fontSize=12, color=REPORTED).encode(
             x=alt.value("width"), text="name:N"
         )
         layers += [each.encode(y="removed:Q") for each in (said.mark_rule(color=REPORTED, strokeDash=[2, 2]), name)]
-    return layered(280, "", *layers)
+    return layered(280, "", *layers, click="extractor")
 
 
 def noise_stability(stability: pd.DataFrame) -> Panel:

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures import style
-from dolb.figures.style import COLOURS, PERCENT, bars, dots, hover, interval, picked
+from dolb.figures.style import COLOURS, PERCENT, bars, dots, hover, interval
 
 _MEASURES = {"precision": COLOURS[0], "recall": COLOURS[3]}
 
@@ -20,17 +20,17 @@ def found_faults(cells: pd.DataFrame, usual: float, title: str = "") -> alt.Face
     drawn = cells.assign(share=cells["removed_share"].map(shares))
     share = style.choice("share", "remove", list(shares.values()), shares[usual])
     order = list(drawn.sort_values("rank")["method"].unique())
-    measure = alt.selection_point(fields=["measure"], bind="legend")
     base = alt.Chart(drawn).transform_filter("datum.share === share").encode(
         y=alt.Y("method:N", title=None, sort=order).axis(labelLimit=120, grid=True, gridOpacity=0.3),
         yOffset=alt.YOffset("measure:N", sort=list(_MEASURES)),
         color=style.coloured("measure:N", list(_MEASURES), list(_MEASURES.values()), "(click)"),
-        opacity=picked(measure),
     )  # fmt: skip
     x = alt.X("value:Q", title="share of images", axis=PERCENT).scale(domain=[0, 1])
     told = hover("method", "planted", "measure", value="value:.1%") + interval(".1%")
     told += hover("n", removed="removed of all images:.1%")
-    panels = alt.layer(bars(base, "x"), dots(base, x, size=70, tooltip=told)).properties(width=300, height=alt.Step(14))
-    facet = alt.Column("planted:N", title=None, sort=["flipped labels", "garbage images"])
-    drawn = panels.facet(column=facet.header(labelFontWeight="bold")).add_params(share, measure)
-    return drawn.properties(title=style.titled(title))
+    layers = style.clickable([bars(base, "x"), dots(base, x, size=70, tooltip=told)], "measure", [share])
+    facet = alt.Column("planted:N", title=None, sort=["flipped labels", "garbage images"]).header(
+        labelFontWeight="bold"
+    )
+    panels = alt.layer(*layers).properties(width=300, height=alt.Step(14)).facet(column=facet)
+    return panels.properties(title=style.titled(title))

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures import style
-from dolb.figures.style import COLOURS, DASHED, PERCENT, REPORTED, Panel, bars, dots, hover, interval, layered, picked
+from dolb.figures.style import COLOURS, DASHED, PERCENT, REPORTED, Panel, bars, dots, hover, interval, layered
 
 LIBRARIES = {"DDP": COLOURS[0], "Horovod": COLOURS[4]}
 CURVES = {
@@ -32,14 +32,9 @@ def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: 
     x = style.log_axis("ranks", "ranks: processes measured, GPUs simulated", ticks)
     colours = {f"measured, {every}": "#000000"}
     colours |= {f"simulated, {name}": CURVES[name] for name in CURVES if name in set(simulated["variant"])}
-    series = alt.selection_point(fields=["series"], bind="legend")
-    same = {
-        "x": x,
-        "color": style.coloured("series:N", list(colours), list(colours.values()), legend=IN_TWO),
-        "opacity": picked(series),
-    }
-    ours = alt.Chart(measured[measured["arch"] == every].assign(series=f"measured, {every}")).encode(**same)
-    model = alt.Chart(simulated.assign(series="simulated, " + simulated["variant"])).encode(**same)
+    colour = style.coloured("series:N", list(colours), list(colours.values()), legend=IN_TWO)
+    ours = alt.Chart(measured[measured["arch"] == every].assign(series=f"measured, {every}")).encode(x, colour)
+    model = alt.Chart(simulated.assign(series="simulated, " + simulated["variant"])).encode(x, colour)
     each = alt.Chart(measured[measured["arch"] != every]).encode(x=x)
     told = hover(ranks="ranks:,", value="DDP over Horovod:.3f") + interval(".3f")
     small = each.mark_point(filled=True, color=REPORTED, size=28, opacity=0.8)
@@ -47,11 +42,12 @@ def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: 
         300,
         title,
         style.line_at(y, 1.0, dash=()),
-        *_simulated(model, y, hover(series="what") + told, series),
+        *_simulated(model, y, hover(series="what") + told),
         small.encode(y=y, tooltip=hover(arch="measured") + told),
         bars(ours),
         dots(ours, y, size=90, tooltip=hover(series="what") + told),
         *_end_of_study(studied, 10),
+        click="series",
     )
 
 
@@ -68,8 +64,11 @@ def measured_scaling(cells: pd.DataFrame, title: str = "") -> Panel:
     told += hover("images_per_second", "efficiency") + interval(".1%") + hover("repeats")
     x = style.log_axis("ranks", "ranks", table["ranks"])
     base = alt.Chart(table).transform_filter("datum.setup === shown").encode(x=x)
-    ideal = style.line_at(_EFFICIENCY, 1.0, dash=())
-    return layered(280, title, ideal, *_by_library(base, told, shown, joined=True))
+    layers = (
+        style.line_at(_EFFICIENCY, 1.0, dash=()),
+        base.mark_line(strokeWidth=2).encode(_EFFICIENCY, _library("variant")),
+    )
+    return layered(280, title, *layers, *_by_library(base, told), click="variant", choices=[shown])
 
 
 def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> Panel:
@@ -93,39 +92,34 @@ def by_bandwidth(cells: pd.DataFrame, curve: pd.DataFrame, title: str = "") -> P
     base, model = (alt.Chart(table).transform_filter("datum.setup === linked").encode(x=x) for table in (points, lines))
     dashed = model.mark_line(strokeWidth=2, strokeDash=DASHED)
     simulated = dashed.encode(_EFFICIENCY, _library("variant"), tooltip=hover(variant="simulated"))
-    return layered(280, title, simulated, *_by_library(base, told, shown))
+    return layered(280, title, simulated, *_by_library(base, told), click="variant", choices=[shown])
 
 
 def _library(field: str, title: str = "library") -> alt.Color:
     return style.coloured(f"{field}:N", list(LIBRARIES), list(LIBRARIES.values()), title)
 
 
-def _by_library(
-    base: alt.Chart, told: list[alt.Tooltip], shown: alt.Parameter, joined: bool = False
-) -> list[alt.Chart]:
-    """Return measured efficiencies of both libraries with their intervals, joined or not."""
-    library = alt.selection_point(fields=["variant"], bind="legend")
-    ours = base.encode(_library("variant"), opacity=picked(library))
-    lines = [ours.mark_line(strokeWidth=2).encode(_EFFICIENCY)] if joined else []
-    points = dots(ours, _EFFICIENCY, size=70, tooltip=told).add_params(library, shown)
-    return [*lines, bars(ours, clip=True), points]
+def _by_library(base: alt.Chart, told: list[alt.Tooltip]) -> list[alt.Chart]:
+    """Return measured efficiencies of both libraries with their intervals."""
+    ours = base.encode(_library("variant"))
+    return [bars(ours, clip=True), dots(ours, _EFFICIENCY, size=70, tooltip=told)]
 
 
-def _simulated(base: alt.Chart, y: alt.Y, told: list[alt.Tooltip], *params: alt.Parameter, of: str = "") -> list:
+def _simulated(base: alt.Chart, y: alt.Y, told: list[alt.Tooltip], of: str = "") -> list[alt.Chart]:
     """Return simulated values as dashed lines with hollow points, and bands from ``low`` to ``high``, after ``of``."""
     return [
         base.mark_area(fillOpacity=0.15, clip=True).encode(y=f"{of}low:Q", y2=f"{of}high:Q"),
-        base.mark_line(strokeWidth=2, strokeDash=DASHED, clip=True).encode(y).add_params(*params),
+        base.mark_line(strokeWidth=2, strokeDash=DASHED, clip=True).encode(y),
         base.mark_point(filled=False, size=40, clip=True).encode(y, tooltip=told),
     ]
 
 
-def _simulated_efficiency(base: alt.Chart, told: list[alt.Tooltip], *params: alt.Parameter) -> list[alt.Chart]:
-    """Return simulated efficiencies; the wheel zooms along the horizontal axis."""
+def _efficiency(title: str, base: alt.Chart, told: list[alt.Tooltip], *more: alt.Chart, click: str = "") -> Panel:
+    """Draw simulated efficiencies; the wheel zooms along the horizontal axis."""
     y = alt.Y("efficiency:Q", title="simulated efficiency", axis=PERCENT).scale(domain=[0, 1])
     told = told + hover("efficiency") + interval(".1%", "efficiency_", "band")
     zoom = alt.selection_interval(name="gpus", bind="scales", encodings=["x"])
-    return _simulated(base, y, told, *params, zoom, of="efficiency_")
+    return layered(280, title, *_simulated(base, y, told, "efficiency_"), *more, click=click, choices=[zoom])
 
 
 def _end_of_study(ranks: int, height: int) -> list[alt.Chart]:
@@ -141,13 +135,12 @@ def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "") -> Pa
     ``curves`` has variant, ranks, efficiency, efficiency_low, efficiency_high, network, arch.
     """
     names = [name for name in CURVES if name in set(curves["variant"])]
-    variant = alt.selection_point(fields=["variant"], bind="legend")
     colour = style.coloured("variant:N", names, [CURVES[name] for name in names], "simulated (click)", IN_TWO)
     ticks = [1, 10, 100, studied, *curves["ranks"].nlargest(1)]
     x = style.log_axis("ranks", "GPUs, the batch grows with them", ticks)
-    base = alt.Chart(curves).encode(x, colour, opacity=picked(variant))
+    base = alt.Chart(curves).encode(x, colour)
     told = hover(variant="simulated", network="machine") + hover("arch", ranks="GPUs:,")
-    return layered(280, title, *_simulated_efficiency(base, told, variant), *_end_of_study(studied, 270))
+    return _efficiency(title, base, told, *_end_of_study(studied, 270), click="variant")
 
 
 def predicted(table: pd.DataFrame, title: str = "") -> Panel:
@@ -157,7 +150,7 @@ def predicted(table: pd.DataFrame, title: str = "") -> Panel:
     """
     base = alt.Chart(table).encode(style.log_axis("gpus", "GPUs", table["gpus"]))
     told = hover(nodes="nodes:,", gpus="GPUs:,") + hover("images_per_second")
-    return layered(280, title, *_simulated_efficiency(base, told)).properties(width=560)
+    return _efficiency(title, base, told).properties(width=560)
 
 
 def published(points: pd.DataFrame, title: str = "") -> Panel:
@@ -174,15 +167,12 @@ def published(points: pd.DataFrame, title: str = "") -> Panel:
         policy=points["simulated_as"].str.split().str[0].map({"ddp": "DDP", "horovod": "Horovod"}),
         what=points["used"].map({"fit": "fitted", "judge": "judges"}),
     )
-    policy = alt.selection_point(fields=["policy"], bind="legend")
     told = hover("paper", "where", read="read from") + hover("library", "machine", "arch", gpus="GPUs:,")
     told += hover("what", efficiency="published:.1%", simulated="simulated:.1%", error="error:+.1%")
     shape = alt.Shape("what:N", title=None, legend=style.ABOVE).scale(
         domain=["judges", "fitted"], range=["circle", "square"]
     )
-    base = alt.Chart(table).encode(
-        x, y, _library("policy", "simulated as"), shape, opacity=picked(policy), tooltip=told
-    )
+    base = alt.Chart(table).encode(x, y, _library("policy", "simulated as"), shape, tooltip=told)
     judges, fitted = (base.transform_filter(f"datum.used === '{used}'") for used in ("judge", "fit"))
     diagonal = alt.Chart(pd.DataFrame({"efficiency": [least, 1.0]})).encode(x=x)
     band = diagonal.transform_calculate(low="0.95 * datum.efficiency", high="min(1, 1.05 * datum.efficiency)")
@@ -191,8 +181,9 @@ def published(points: pd.DataFrame, title: str = "") -> Panel:
         title,
         band.mark_area(color=REPORTED, opacity=0.15, clip=True).encode(alt.Y("low:Q", scale=share), y2="high:Q"),
         diagonal.mark_line(color=REPORTED).encode(alt.Y("efficiency:Q", scale=share)),
-        dots(judges, size=70).add_params(policy),
+        dots(judges, size=70),
         fitted.mark_point(filled=False, size=60, strokeWidth=1.5),
+        click="policy",
     )
 
 
@@ -204,7 +195,6 @@ def tuning(table: pd.DataFrame, title: str = "") -> Panel:
     panels, settings = (list(table[name].unique()) for name in ("panel", "setting"))
     of_panel = {"measured: DDP": COLOURS[0], "measured: Horovod": COLOURS[4], "simulated: Horovod": COLOURS[3]}
     colours = [next(value for name, value in of_panel.items() if panel.startswith(name)) for panel in panels]
-    panel = alt.selection_point(fields=["panel"], bind="legend")
     legend = alt.Legend(orient="top", columns=1, labelLimit=400)
     # On a scale of changes, as people say them; no numbers are made here that the table does not have.
     base = alt.Chart(table).transform_calculate(
@@ -212,7 +202,6 @@ def tuning(table: pd.DataFrame, title: str = "") -> Panel:
     ).encode(
         y=alt.Y("setting:N", title=None, sort=settings).axis(labelLimit=220, grid=True, gridOpacity=0.3),
         color=style.coloured("panel:N", panels, colours, legend=legend),
-        opacity=picked(panel),
     )  # fmt: skip
     x = alt.X("change:Q", title="throughput against the defaults").axis(format="+.0%", tickCount=6)
     told = hover(panel="what") + hover("setting", change="change:+.1%") + interval("+.1%", "change_")
@@ -223,6 +212,7 @@ def tuning(table: pd.DataFrame, title: str = "") -> Panel:
         title,
         style.line_at(x, 0.0, dash=()),
         bars(measured.transform_filter("isValid(datum.low)"), "x", "change_"),
-        dots(measured, x, tooltip=told).add_params(panel),
+        dots(measured, x, tooltip=told),
         simulated.mark_point(filled=False, size=60, strokeWidth=1.5).encode(x, tooltip=told),
+        click="panel",
     )

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures import style
-from dolb.figures.style import COLOURS, PERCENT, Panel, bars, coloured, dots, hover, interval, layered, picked
+from dolb.figures.style import COLOURS, PERCENT, Panel, bars, coloured, dots, hover, interval, layered
 
 # Each form has one colour in every figure.
 _FORMS = {
@@ -28,7 +28,6 @@ def images_per_second(cells: pd.DataFrame, title: str = "") -> Panel:
     drawn = cells.assign(reading=cells["access"].replace("sequential", "in order") + ", " + cells["cache"])
     ways = [way for way in _WAYS if way in set(drawn["reading"])]
     way = style.choice("reading", "reading", ways)
-    form = alt.selection_point(fields=["form"], bind="legend")
     legend = alt.Legend(orient="top", direction="horizontal", columns=3)
     base = (
         alt.Chart(drawn)
@@ -36,13 +35,13 @@ def images_per_second(cells: pd.DataFrame, title: str = "") -> Panel:
         .encode(
             x=style.log_axis("loader_workers", "processes that read", drawn["loader_workers"]),
             color=coloured("form:N", list(_FORMS), list(_FORMS.values()), "stored as (click)", legend),
-            opacity=picked(form),
         )
     )
     y = alt.Y("value:Q", title="images per second").scale(type="log").axis(format="~s", gridOpacity=0.5, tickCount=6)
     told = hover(form="stored as", reading="read", loader_workers="processes", value="images/s:,.0f")
-    points = dots(base, y, size=70, tooltip=told + interval(",.0f") + hover("n")).add_params(form, way)
-    return layered(320, title, base.mark_line(strokeWidth=2).encode(y), bars(base, clip=True), points)
+    told += interval(",.0f") + hover("n")
+    layers = base.mark_line(strokeWidth=2).encode(y), bars(base, clip=True), dots(base, y, size=70, tooltip=told)
+    return layered(320, title, *layers, click="form", choices=[way])
 
 
 def starved(table: pd.DataFrame, title: str = "") -> Panel:
@@ -53,16 +52,14 @@ def starved(table: pd.DataFrame, title: str = "") -> Panel:
     fed = table["device"] + ", " + table["access"].replace({"sequential": "in order", "random": "at random"})
     names = [f"{device}, {order}" for device in ("GPU", "CPU") for order in ("at random", "in order")]
     names = [name for name in names if name in set(fed)]
-    order = alt.selection_point(fields=["fed"], bind="legend")
     legend = alt.Legend(orient="top", direction="horizontal", columns=2)
     base = alt.Chart(table.assign(fed=fed)).encode(
         y=alt.Y("form:N", title=None, sort=list(_FORMS)).axis(labelLimit=200, grid=True, gridOpacity=0.3),
         yOffset=alt.YOffset("fed:N", sort=names),
         color=coloured("fed:N", names, title="trained on, read (click)", legend=legend),
-        opacity=picked(order),
     )
     x = alt.X("value:Q", title="share of time that the trainer waits", axis=PERCENT).scale(domainMin=0)
     told = hover(form="stored as", fed="trained on, read", value="waits:.1%") + interval(".1%")
     told += hover("n", "images_per_second", trainer="images/s while it does not wait:,.0f")
-    points = dots(base, x, size=70, tooltip=told).add_params(order)
-    return layered(alt.Step(16), title, bars(base, "x", clip=True), points)
+    layers = bars(base, "x", clip=True), dots(base, x, size=70, tooltip=told)
+    return layered(alt.Step(16), title, *layers, click="fed")

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from dolb.figures import style
-from dolb.figures.style import COLOURS, REPORTED, Panel, bars, choice, hover, interval, layered, picked
+from dolb.figures.style import COLOURS, REPORTED, Panel, bars, choice, hover, interval, layered
 
 RULES = ("strong", "weak", "weak, linear rate", "weak, linear rate, warmup")
 
@@ -33,8 +33,7 @@ def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
     x = style.log_axis("workers", "workers", counts)
     y = alt.Y("seconds:Q", title="seconds to the target loss").axis(format="~g")
     y = y.scale(type="log", nice=False, padding=62)  # room for crosses
-    picks = alt.selection_point(fields=["rule"], bind="legend")
-    drawn = alt.Chart(cells).transform_filter(chosen).encode(color=_colour(), opacity=picked(picks))
+    drawn = alt.Chart(cells).transform_filter(chosen).encode(color=_colour())
     base = drawn.transform_filter("datum.reached == datum.n")
     told = hover(rule="scaling", workers="workers", batch_size="global batch") + hover("updates")
     told += hover(step_seconds="seconds of a step:.3g", source="step", seconds="seconds to the target:.3g")
@@ -55,10 +54,12 @@ def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:
         340,
         title,
         under,
-        base.mark_line(strokeWidth=2).encode(x=x, y=y).add_params(picks, load, clock),
+        base.mark_line(strokeWidth=2).encode(x=x, y=y),
         bars(base.encode(x=x)),
         marks.encode(x=x, y=y, shape=shape, fill=fill, tooltip=told),
         *missed,
+        click="rule",
+        choices=[load, clock],
     )
 
 
@@ -76,7 +77,6 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
         choice("curve_clock", "a worker is", list(curves["clock"].unique())),
     ]
     here = "datum.workload == curve_load && datum.clock == curve_clock"
-    picks = alt.selection_point(fields=["rule"], bind="legend")
     x = alt.X("along_x:Q", title="updates, or seconds").scale(type="log", nice=False).axis(format="~g")
     y = alt.Y("loss:Q", title="test loss").scale(type="log", nice=False, padding=8).axis(format="~g")
 
@@ -86,11 +86,11 @@ def loss_on_the_way(curves: pd.DataFrame, title: str = "") -> Panel:
     alone = drawn(one, "").mark_line(color=REPORTED, strokeWidth=3, opacity=0.5).encode(x=x, y=y)
     told = hover(rule="scaling", updates="updates:,", seconds="seconds:.3g", loss="loss:.4g")
     many = drawn(curves[curves["workers"] > 1], " && datum.workers == chosen_workers").encode(x=x, y=y)
-    lines = many.mark_line(strokeWidth=2, point={"size": 12}).encode(color=_colour(), opacity=picked(picks))
+    lines = many.mark_line(strokeWidth=2, point={"size": 12}).encode(color=_colour())
     to_point_at = many.mark_point(size=250, filled=True, opacity=0).encode(tooltip=told)
     target = drawn(one.drop_duplicates(["workload", "clock"]), "").mark_rule(color=REPORTED, strokeDash=[4, 3])
-    lines = lines.add_params(picks, *params)
-    return layered(320, title, target.encode(y="target_loss:Q"), alone, lines, to_point_at)
+    layers = target.encode(y="target_loss:Q"), alone, lines, to_point_at
+    return layered(320, title, *layers, click="rule", choices=params)
 
 
 def made_volumes(pictures: pd.DataFrame, title: str = "") -> Panel:

@@ -83,11 +83,6 @@ def network_colour(archs: Iterable[str]) -> alt.Color:
     return coloured("arch:N", names, colours, "network (click)", legend)
 
 
-def picked(selection: alt.Parameter) -> Any:
-    """Return the opacity of what is selected, and of what is not."""
-    return alt.condition(selection, alt.value(1.0), alt.value(FADED))
-
-
 def coloured(
     field: str,
     names: Sequence[Any],
@@ -107,9 +102,32 @@ def choice(name: str, label: str, options: Sequence[Any], value: Any = None, men
     return alt.param(name=name, value=options[0] if value is None else value, bind=bind)
 
 
-def layered(height: int | alt.Step, title: str, *layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
-    """Return layers as one chart, as wide as its page, with a title that stands a little above it."""
-    return alt.layer(*layers).properties(width="container", height=height, title=titled(title))
+def layered(
+    height: int | alt.Step, title: str, *layers: alt.Chart, click: str = "", choices: Sequence[alt.Parameter] = ()
+) -> Panel:
+    """Return layers as one chart, as wide as its page, which answers clicks and choices as `clickable` says."""
+    drawn = alt.layer(*clickable(layers, click, choices))
+    return drawn.properties(width="container", height=height, title=titled(title))
+
+
+def clickable(layers: Sequence[alt.Chart], click: str, choices: Sequence[alt.Parameter] = ()) -> list[alt.Chart]:
+    """Return layers whose legend of colours by the field ``click`` picks what is not faded, and that follow choices.
+
+    A legend answers clicks for a selection that the first layer with its colour has, and for no other.
+    """
+    first, faded = 0, list(layers)
+    if click:
+        picks = alt.selection_point(fields=[click], bind="legend")
+        of_colour = [at for at, layer in enumerate(layers) if _field(layer.encoding.color) == click]
+        for at in of_colour:
+            faded[at] = faded[at].encode(opacity=alt.condition(picks, alt.value(1.0), alt.value(FADED)))
+        first, choices = of_colour[0], [picks, *choices]
+    faded[first] = faded[first].add_params(*choices)
+    return faded
+
+
+def _field(channel: Any) -> str:
+    return "" if channel is alt.Undefined else channel["shorthand"].split(":")[0]
 
 
 def titled(title: str) -> alt.Title | str:
@@ -130,8 +148,9 @@ def dots(base: alt.Chart, *encoded: Any, size: int = 60, **more: Any) -> alt.Cha
 
 def line_at(axis: alt.X | alt.Y, value: float, dash: Sequence[int] = (4, 3)) -> alt.Chart:
     """Return a grey line across the chart at a value of an axis."""
-    table = pd.DataFrame({axis["shorthand"].split(":")[0]: [value]})
-    return alt.Chart(table).mark_rule(color=REPORTED, strokeDash=list(dash)).encode(axis)
+    return (
+        alt.Chart(pd.DataFrame({_field(axis): [value]})).mark_rule(color=REPORTED, strokeDash=list(dash)).encode(axis)
+    )
 
 
 def hover(*columns: str, **words: str) -> list[alt.Tooltip]:

@@ -6,9 +6,10 @@ from itertools import chain
 
 import pytest
 import vl_convert
+from drawn import svg
 from made_runs import joined, made_curve, made_run
 
-from dolb import figures
+from dolb.figures import batch_size as figures
 from dolb.figures import style
 from dolb.findings import batch_size as study
 
@@ -31,19 +32,13 @@ def priced(*curves):
     return table.assign(seconds=table["batch_size"].map(SECONDS), priced_by="runs")
 
 
-def svg(chart):
-    return vl_convert.vegalite_to_svg(chart.to_dict())
-
-
-def shared():
-    return joined(made_run((0.7 + 0.01 * n,) * 5, batch_size=256, bn_workers=n) for n in (1, 8, 16))
-
-
 CHARTS = {
     "curves": lambda: figures.accuracy_by_batch_size(cells(*TWO)),
     "preferred": lambda: figures.preferred_batch_size(study.preferred(study.judged_runs(merged(*TWO)))),
     "updates": lambda: figures.accuracy_by_updates(study.by_epoch(merged(*TWO))),
-    "shares": lambda: figures.accuracy_by_share(study.share_cells(shared())),
+    "shares": lambda: figures.accuracy_by_share(
+        study.share_cells(joined(made_run((0.7 + 0.01 * n,) * 5, batch_size=256, bn_workers=n) for n in (1, 8, 16)))
+    ),
     "recommendation": lambda: figures.recommendation(priced(*TWO)),
 }
 
@@ -51,36 +46,25 @@ CHARTS = {
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_figure_compiles_answers_the_pointer_and_has_one_legend_to_click(name):
     chart = CHARTS[name]()
-    assert svg(chart).startswith("<svg")
-    spec = json.dumps(chart.to_dict())
+    picture, spec = svg(chart), json.dumps(chart.to_dict())
     assert '"tooltip"' in spec
     assert spec.count('"bind": "legend"') == 1
+    if name == "curves":
+        assert all(f">{arch}<" in picture for arch in ("resnet18", "resnet101"))
 
 
-def test_every_network_has_a_panel():
-    drawn = svg(CHARTS["curves"]())
-    assert all(f">{arch}<" in drawn for arch in ("resnet18", "resnet101"))
-
-
-def test_a_cell_that_diverged_is_a_cross():
+def test_crosses_rings_and_diamonds_are_of_diverged_collapsed_and_reported_cells():
     table = cells(*TWO)
     drawn = [svg(figures.accuracy_by_batch_size(table.assign(diverged=count))) for count in (0, 1)]
     assert [picture.count("rotate(45)") for picture in drawn] == [0, len(table)]
-
-
-def test_a_cell_of_which_a_run_collapsed_has_a_ring_that_answers_the_pointer():
     collapsed = made_run((0.7, 0.7, 0.1, 0.7, 0.7), batch_size=64, lr=0.1, arch="resnet18")
-    charts = [figures.accuracy_by_batch_size(cells(*TWO, more)) for more in ([], [collapsed])]
-    before, after = (svg(chart).count('aria-roledescription="point"') for chart in charts)
-    assert after == before + 1
-    layers = charts[1].to_dict()["spec"]["layer"]
+    ringed = figures.accuracy_by_batch_size(cells(*TWO, [collapsed]))
+    point = 'aria-roledescription="point"'
+    assert svg(ringed).count(point) == drawn[0].count(point) + 1
+    layers = ringed.to_dict()["spec"]["layer"]  # a ring lies over its point: it has to answer the pointer too
     assert all("tooltip" in layer["encoding"] for layer in layers if layer["mark"]["type"] == "point")
-
-
-def test_reported_values_are_drawn_apart_from_ours():
-    point = {"arch": "resnet18", "batch_size": 256, "accuracy": 0.75, "what": "Somebody, Fig. 1"}
-    drawn = [svg(figures.accuracy_by_batch_size(cells(*TWO), said)).count(style.REPORTED) for said in ([point], [])]
-    assert drawn[0] > drawn[1]
+    said = {"arch": "resnet18", "batch_size": 256, "accuracy": 0.75, "what": "Somebody, Fig. 1"}
+    assert svg(figures.accuracy_by_batch_size(table, [said])).count(style.REPORTED) > drawn[0].count(style.REPORTED)
 
 
 def test_an_optimum_at_the_edge_of_what_was_run_has_a_shape_of_its_own():

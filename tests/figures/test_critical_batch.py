@@ -1,12 +1,10 @@
 """Figures of the critical batch size mark it, draw the reported one, and offer the networks."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
-import vl_convert
+from drawn import offered, svg
 
-from dolb import figures
+from dolb.figures import critical_batch as figures
 from dolb.findings import critical_batch as study
 
 POINTS = pd.DataFrame(
@@ -19,32 +17,22 @@ POINTS = pd.DataFrame(
 )  # fmt: skip
 
 
-def svg(chart):
-    return vl_convert.vegalite_to_svg(chart.to_dict())
-
-
 @pytest.mark.parametrize("reported", [900, None])
-def test_the_trade_off_marks_the_critical_batch_and_the_reported_one(reported):
+def test_figures_show_the_critical_batch_and_the_reported_one(reported):
     fits = study.critical(POINTS)
     chart = figures.updates_by_examples(POINTS, study.hyperbolas(fits, POINTS), study.marks(fits, reported))
-    drawn = svg(chart)
-    assert f"mark: critical batch size; batch size: {fits['value'][0]:.0f}" in drawn
-    assert ("mark: as reported; batch size: 900" in drawn) == (reported is not None)
-    bound = [one["bind"]["options"] for one in chart.to_dict()["params"] if "bind" in one]
-    assert bound == [["resnet18", "resnet50"]]
+    assert f"mark: critical batch size; batch size: {fits['value'][0]:.0f}" in svg(chart)
+    assert ("mark: as reported; batch size: 900" in svg(chart)) == (reported is not None)
+    assert offered(chart, "chosen_arch") == ["resnet18", "resnet50"]
+    noise = pd.DataFrame({"arch": ["resnet18"], "epoch": 2, "value": 300.0, "low": 250.0, "high": float("inf"), "n": 1})
+    scales = svg(figures.noise_scales(study.compared(fits, noise), reported))
+    assert "from: epoch 2" in scales
+    assert "network: resnet50; from: trade-off" in scales
+    assert ("stroke-dasharray" in scales) == (reported is not None)
 
 
 def test_without_a_fit_the_points_are_drawn_alone():
     few = POINTS[POINTS["batch_size"] < 256]
     fits = study.critical(few)
-    drawn = svg(figures.updates_by_examples(few, study.hyperbolas(fits, few), study.marks(fits, 900)))
-    assert "batch size: 128" in drawn
-
-
-@pytest.mark.parametrize("reported", [900, None])
-def test_noise_scales_stand_beside_the_trade_off(reported):
-    noise = pd.DataFrame({"arch": ["resnet18"], "epoch": 2, "value": 300.0, "low": 250.0, "high": float("inf"), "n": 1})
-    drawn = svg(figures.noise_scales(study.compared(study.critical(POINTS), noise), reported))
-    assert "from: epoch 2" in drawn
-    assert "network: resnet50; from: trade-off" in drawn
-    assert ("stroke-dasharray" in drawn) == (reported is not None)
+    chart = figures.updates_by_examples(few, study.hyperbolas(fits, few), study.marks(fits, 900))
+    assert "batch size: 128" in svg(chart)

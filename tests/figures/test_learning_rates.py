@@ -1,11 +1,9 @@
 """Figures of warmup and rate scaling show what was run, what was reported, and offer their choices."""
 
-from __future__ import annotations
-
 import pandas as pd
-import vl_convert
+from drawn import offered, rows, svg
 
-from dolb import figures
+from dolb.figures import learning_rates as figures
 
 CELL = {"low": 0.7, "high": 0.9, "n": 3, "updates": 100, "diverged": 0, "late_drops": 0, "accuracy": 0.8}
 CELLS = pd.DataFrame(
@@ -20,22 +18,14 @@ CELLS = pd.DataFrame(
 BEST = CELLS.groupby(["arch", "batch_size"], as_index=False).first().assign(best=0.005, low=0.003, high=0.008)
 
 
-def svg(chart):
-    return vl_convert.vegalite_to_svg(chart.to_dict())
-
-
-def options(chart, name):
-    return [one["bind"]["options"] for one in chart.to_dict()["params"] if one.get("name") == name and "bind" in one]
-
-
 def test_accuracy_by_warmup_shows_the_best_of_the_document_and_offers_network_and_rate():
     said = pd.DataFrame({"batch_size": [300], "warmup_epochs": [5.0], "what": "Fig. 6"})
     chart = figures.accuracy_by_warmup(CELLS, said)
     assert "reported: Fig. 6" in svg(chart)
-    assert options(chart, "chosen_arch") == [["resnet18", "resnet50"]]
-    assert options(chart, "chosen_lr") == [[0.00125, 0.0125]]
+    assert offered(chart, "chosen_arch") == ["resnet18", "resnet50"]
+    assert offered(chart, "chosen_lr") == [0.00125, 0.0125]
     one = CELLS[(CELLS["arch"] == "resnet50") & (CELLS["lr"] == 0.0125)]
-    assert not options(figures.accuracy_by_warmup(one, said[:0]), "chosen_arch")
+    assert not offered(figures.accuracy_by_warmup(one, said[:0]), "chosen_arch")
 
 
 def test_accuracy_by_epoch_can_be_zoomed():
@@ -50,13 +40,13 @@ def test_first_updates_show_the_loss_or_the_gradient():
          "update_rate": 0.1}
     )  # fmt: skip
     chart = figures.first_updates(updates)
-    assert options(chart, "shown") == [["loss", "gradient_norm"]]
+    assert offered(chart, "shown") == ["loss", "gradient_norm"]
     assert svg(chart).startswith("<svg")
 
 
 def test_the_map_of_rates_has_the_best_rates_of_the_chosen_network():
     chart = figures.accuracy_by_rate_and_batch(CELLS[CELLS["warmup_epochs"] == 5], BEST)
-    assert options(chart, "chosen_arch") == [["resnet18", "resnet50"]]
+    assert offered(chart, "chosen_arch") == ["resnet18", "resnet50"]
     assert "batch size: 1200; best: 0.005" in svg(chart)
 
 
@@ -82,16 +72,11 @@ REMEDIES = pd.DataFrame(
 )  # fmt: skip
 
 
-def test_gains_of_remedies_leave_out_the_plain_recipe_that_they_are_over():
-    drawn = svg(figures.gain_by_remedy(REMEDIES[REMEDIES["target"] == 0.8]))
-    assert "points over plain: +1.50" in drawn
-    assert "method: plain" not in drawn
-
-
-def test_times_of_remedies_offer_the_targets_and_leave_out_what_is_not_reached():
-    chart = figures.time_by_remedy(REMEDIES)
-    assert options(chart, "chosen_target") == [[0.8, 0.85]]
-    assert "method: plain" in svg(chart)
-    spec = chart.to_dict()
-    rows = [row for rows in spec["datasets"].values() for row in rows if row.get("method") == "plain"]
-    assert {row["target"] for row in rows} == {0.8}
+def test_gains_are_over_the_plain_recipe_and_times_of_targets_that_are_reached():
+    gains = svg(figures.gain_by_remedy(REMEDIES[REMEDIES["target"] == 0.8]))
+    assert "points over plain: +1.50" in gains
+    assert "method: plain" not in gains
+    times = figures.time_by_remedy(REMEDIES)
+    assert offered(times, "chosen_target") == [0.8, 0.85]
+    assert "method: plain" in svg(times)
+    assert {row["target"] for row in rows(times) if row["method"] == "plain"} == {0.8}

@@ -1,5 +1,6 @@
 """The figure of planted faults: every share can be chosen, both kinds are drawn, one seed is enough."""
 
+from drawn import offered, rows
 from made_planted import made_planted
 
 from dolb import results
@@ -14,14 +15,8 @@ def test_every_share_can_be_chosen_and_both_kinds_are_drawn():
         for kind in ("flipped", "garbage")
         for share in (0.025, 0.05, 0.1)
     ]
-    spec = figures.found_faults(study.cells(results.merge(parts)), study.USUAL).to_dict()
-    options = next(one["bind"]["options"] for one in spec["params"] if one["name"] == "share")
-    assert options == ["2.5%", "5%", "10%"]
-    (drawn,) = spec["datasets"].values()
-    assert {row["planted"] for row in drawn} == set(study.KINDS.values())
-
-
-def test_one_seed_is_drawn_with_an_interval_that_says_nothing():
-    cells = study.cells(made_planted({"paper": (50, 40)}))
-    (drawn,) = figures.found_faults(cells, study.USUAL).to_dict()["datasets"].values()
-    assert {(row["low"], row["high"]) for row in drawn} == {(0, 1)}
+    chart = figures.found_faults(study.cells(results.merge(parts)), study.USUAL)
+    assert offered(chart, "share") == ["2.5%", "5%", "10%"]
+    assert {row["planted"] for row in rows(chart)} == set(study.KINDS.values())
+    one_seed = figures.found_faults(study.cells(made_planted({"paper": (50, 40)})), study.USUAL)
+    assert {(row["low"], row["high"]) for row in rows(one_seed)} == {(0, 1)}  # an interval that says nothing

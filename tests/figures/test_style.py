@@ -2,7 +2,7 @@
 
 import altair as alt
 import pandas as pd
-import vl_convert
+from drawn import svg
 
 from dolb.figures import style
 
@@ -16,7 +16,7 @@ def test_every_measured_size_has_a_label_and_those_of_close_sizes_are_pushed_apa
     sizes = [16, 8192, 16384, 20480]
     table = pd.DataFrame({"batch_size": sizes, "y": 0})
     chart = alt.Chart(table).mark_point().encode(x=style.batch_size_axis(sizes), y="y:Q").properties(width=285)
-    picture = vl_convert.vegalite_to_svg(chart.to_dict())
+    picture = svg(chart)
     assert all(f">{size}<" in picture for size in sizes)
     pushed = style.batch_size_axis(sizes).to_dict()["axis"]["labelOffset"]["condition"]
     assert [(each["test"][-5:], each["value"] > 0) for each in pushed] == [("16384", False), ("20480", True)]
@@ -33,3 +33,12 @@ def test_a_network_keeps_its_colour_whichever_others_are_drawn():
     mixed = colours("smallnet-4", "resnet18", "smallnet-8")
     assert mixed["resnet18"] == every["resnet18"]
     assert len(set(mixed.values())) == 3
+
+
+def test_the_first_layer_of_the_colour_has_the_legend_to_click():
+    base = alt.Chart(pd.DataFrame({"x": [1], "kind": ["a"]})).encode(x="x:Q")
+    coloured = base.mark_point().encode(style.coloured("kind:N", ["a"]))
+    spec = style.layered(100, "", base.mark_rule(), coloured, coloured, click="kind").to_dict()
+    (param,) = spec["params"]
+    assert (param["bind"], param["views"]) == ("legend", [spec["layer"][1]["name"]])
+    assert ["opacity" in layer["encoding"] for layer in spec["layer"]] == [False, True, True]
