@@ -19,6 +19,9 @@ from dolb import data, results, viewer
 from dolb.filtering import noise
 from dolb.findings import noise as study
 
+CLASSES = ["ant", "bee", "cat"]
+IMAGES = viewer.thumbnails(np.zeros((2000, 4, 4, 3), dtype=np.uint8))
+
 
 @pytest.fixture(scope="module")
 def made():
@@ -27,14 +30,19 @@ def made():
     label = rng.integers(0, 3, 2000)
     coordinates = rng.normal(size=(2000, 2)) * 6 + label[:, None] * 20
     until = noise.noise_until(coordinates, label)
-    arrays = {
-        "x": coordinates[:, 0],
-        "y": coordinates[:, 1],
-        "label": label,
-        "keep": until <= 0.5,
-        "noise_until": until,
-    }
+    x, y = coordinates.T
+    arrays = {"x": x, "y": y, "label": label, "keep": until <= 0.5, "noise_until": until}
     return xr.Dataset({name: ("example", values) for name, values in arrays.items()})
+
+
+@pytest.fixture
+def show(tmp_path):
+    """Show a map with images and classes, unless others are given."""
+
+    def shown(ds, images=IMAGES, classes=CLASSES, title="A map", **more):
+        return viewer.show(ds, images, classes, title=title, files=tmp_path / "03-noise-files", **more)
+
+    return shown
 
 
 def page_data(shown):
@@ -46,8 +54,9 @@ def array(text, kind):
     return np.frombuffer(base64.b64decode(text), dtype=kind)
 
 
-def test_the_page_answers_as_dbscan_does_at_every_step_of_the_slider(made):
-    given = page_data(viewer.show(made))
+def test_the_page_answers_as_dbscan_does_from_the_eps_of_the_mask_to_every_step_of_the_slider(show, made):
+    given = page_data(show(made))
+    assert (given["eps"][given["start"]], given["rule"]) == (0.5, "eps")
     until = array(given["removedUntil"], "<u2")
     coordinates = np.stack([made["x"], made["y"]], axis=1)
     for step in range(0, len(given["eps"]), 20):
@@ -56,12 +65,10 @@ def test_the_page_answers_as_dbscan_does_at_every_step_of_the_slider(made):
             warnings.simplefilter("ignore", UserWarning)  # that a class is noise whole, at a small eps
             labels = clusters.fit_predict(coordinates, made["label"].values)
         assert ((step < until) == (labels == -1)).all()
-
-
-def test_the_slider_starts_at_the_eps_that_gives_the_mask(made):
-    given = page_data(viewer.show(made))
-    assert given["eps"][given["start"]] == 0.5
-    assert given["rule"] == "eps"
+    drawn = array(given["xy"], "<u2").reshape(-1, 2).astype(float)
+    unit = np.ptp(coordinates, axis=0).max() / (2**16 - 1)
+    moved = (coordinates - coordinates[0]) / unit - (drawn - drawn[0])
+    assert np.abs(moved).max() <= 1.01  # each of two points is rounded by half a step
 
 
 @pytest.mark.parametrize("eps", [0.5, 1.0, 0.37, 2.25])
@@ -72,32 +79,20 @@ def test_the_eps_of_a_mask_is_found_in_as_few_digits_as_can_be(made, eps):
     assert len(f"{found:g}") <= len(f"{eps:g}") + 1
 
 
-def test_a_mask_that_no_eps_gives_is_shown_as_it_is(made):
+@pytest.mark.parametrize("radii", [True, False], ids=["radii", "no radii"])
+def test_a_mask_that_no_eps_gives_is_shown_as_it_is(show, made, radii):
     at_random = made.assign(keep=("example", np.random.default_rng(1).random(2000) < 0.9))
-    assert viewer.eps_of(at_random["keep"].values, at_random["noise_until"].values) is None
-    given = page_data(viewer.show(at_random))
-    assert given["rule"] == "mask"
-    assert f"{(~at_random['keep']).sum().item():,} of 2,000" in repr(viewer.show(at_random))
+    shown = show(at_random if radii else at_random.drop_vars("noise_until"))
+    given = page_data(shown)
+    assert (given["rule"], len(given["eps"]) > 1) == ("mask", radii)
+    assert f"{(~at_random['keep']).sum().item():,} of 2,000" in repr(shown)
 
 
-def test_coordinates_keep_their_proportions(made):
-    given = page_data(viewer.show(made))
-    drawn = array(given["xy"], "<u2").reshape(-1, 2).astype(float)
-    place = np.stack([made["x"], made["y"]], axis=1)
-    unit = np.ptp(place, axis=0).max() / (2**16 - 1)
-    moved = (place - place[0]) / unit - (drawn - drawn[0])
-    assert np.abs(moved).max() <= 1.01  # each of two points is rounded by half a step
-
-
-def test_the_words_say_the_share_of_each_class(made):
-    words = repr(viewer.show(made, classes=["ant", "bee", "cat"]))
-    for k, name in enumerate(["ant", "bee", "cat"]):
+def test_the_words_say_the_share_of_each_class_and_names_cannot_break_out_of_the_page(show, made):
+    shown = show(made, classes=["</script><b>", "bee", "cat"], title='"><i>')
+    for k, name in enumerate(["</script><b>", "bee", "cat"]):
         removed = ~made["keep"].values[made["label"].values == k]
-        assert f"{name}: {removed.sum():,} of {len(removed):,} ({removed.mean():.2%})" in words
-
-
-def test_names_cannot_break_out_of_the_page(made):
-    shown = viewer.show(made, classes=["</script><b>", "b", "c"], title='"><i>')
+        assert f"{name}: {removed.sum():,} of {len(removed):,} ({removed.mean():.2%})" in repr(shown)
     assert "</script><b>" not in shown.html
     assert '"><i>' not in shown.html.replace(json.dumps('"><i>'), "")
     assert page_data(shown)["classes"][0] == "</script><b>"
@@ -106,16 +101,17 @@ def test_names_cannot_break_out_of_the_page(made):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda ds: ds.drop_vars("x"), "lacks x"),
         (lambda ds: ds.assign(x=ds["x"].where(ds["x"] > 0)), "NaN"),
         (lambda ds: ds.assign(noise_until=ds["noise_until"].where(ds["x"] > 0)), "NaN"),
         (lambda ds: ds.assign(label=ds["label"] + 7), "labels run from 7 to 9"),
+        (lambda ds: ds.assign_coords(data_fingerprint=("run", ["sha256:a"])), "other data"),
     ],
-    ids=["no map", "NaN coordinates", "NaN radii", "labels"],
+    ids=["NaN coordinates", "NaN radii", "labels", "images"],
 )
-def test_what_cannot_be_drawn_is_refused(made, change, message):
+def test_what_cannot_be_drawn_is_refused(show, made, change, message):
+    images = viewer.thumbnails(np.zeros((2, 4, 4, 3), dtype=np.uint8), None, "sha256:b")
     with pytest.raises(ValueError, match=message):
-        viewer.show(change(made), classes=["a", "b", "c"])
+        show(change(made), images)
 
 
 def test_the_bundle_carries_the_licence_of_every_package_in_it(repo_root):
@@ -128,8 +124,8 @@ def test_the_bundle_carries_the_licence_of_every_package_in_it(repo_root):
             assert f"{name.rpartition('node_modules/')[2]} {package['version']} ({package['license']})" in bundle
 
 
-def test_only_a_page_that_is_told_of_the_data_can_be_reviewed_on(made):
-    plain, reviewed = viewer.show(made), viewer.show(made, review={"data": "made", "data_fingerprint": "sha256:0"})
+def test_only_a_page_that_is_told_of_the_data_can_be_reviewed_on(show, made):
+    plain, reviewed = show(made), show(made, review={"data": "made", "data_fingerprint": "sha256:0"})
     for part in ("class Review", 'data-review="drop"'):
         assert part in reviewed.html
         assert part not in plain.html
@@ -151,9 +147,8 @@ def test_thumbnails_of_digits_are_exact_and_each_at_its_place(tmp_path):
         row, column = divmod(position, back.columns)
         tile = pixels[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
         assert (tile[..., :1] == digits.train_images[example]).all()
-    assert (
-        sheets.save(tmp_path / "again.npz").read_bytes() == saved.read_bytes()
-    )  # no time is noted: git sees no change
+    again = sheets.save(tmp_path / "again.npz")
+    assert again.read_bytes() == saved.read_bytes()  # no time is noted: git sees no change
 
 
 def test_many_images_go_on_several_sheets_within_the_bytes_that_git_keeps(monkeypatch):
@@ -165,16 +160,13 @@ def test_many_images_go_on_several_sheets_within_the_bytes_that_git_keeps(monkey
     assert sum(map(len, made.sheets)) < 4_000_000
 
 
-def test_large_files_lie_beside_the_page_which_stays_small(made, tmp_path):
-    images = viewer.thumbnails(np.zeros((2000, 32, 32, 3), dtype=np.uint8))
-    page = viewer.write_page(tmp_path, made, images, title="Map")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["images-00.webp", "index.html", "scatterplot.js"]
+def test_large_files_lie_beside_the_page(show, made, tmp_path):
+    page = viewer.write_page(tmp_path / "page", made, IMAGES, CLASSES, title="Map")
+    assert sorted(path.name for path in page.parent.iterdir()) == ["images-00.webp", "index.html", "scatterplot.js"]
     text = page.read_text()
     assert '"sheets":["images-00.webp"]' in text
     assert '<script src="scatterplot.js">' in text
-    shown = viewer.show(made, images, files=tmp_path / "03-noise-files")
-    assert page_data(shown)["images"]["sheets"] == ["03-noise-files/images-00.webp"]
-    assert page_data(viewer.show(made, images))["images"]["sheets"][0].startswith("data:image/webp;base64,")
+    assert page_data(show(made))["images"]["sheets"] == ["03-noise-files/images-00.webp"]
 
 
 def test_the_published_images_are_of_every_point_of_the_published_maps():
@@ -186,22 +178,10 @@ def test_the_published_images_are_of_every_point_of_the_published_maps():
     assert np.array_equal(drawn.examples, study.points(maps, data.class_names("cifar10"))["example"])
 
 
-def test_images_of_other_data_or_of_no_example_are_refused(made):
-    images = np.zeros((2, 4, 4, 3), dtype=np.uint8)
-    with pytest.raises(ValueError, match="other data"):
-        viewer.show(
-            made.assign_coords(data_fingerprint=("run", ["sha256:a"])), viewer.thumbnails(images, None, "sha256:b")
-        )
-    with pytest.raises(ValueError, match="up to 2000"):
-        viewer.show(made, viewer.thumbnails(images, np.array([0, 2000])))
-
-
-@pytest.fixture
-def served(made, tmp_path):
-    """A page in a folder with other files, served; what asks it for a file by a name of the host."""
-    folder = viewer.write_page(tmp_path / "page", made, title="A map").parent
+def test_nothing_but_the_files_of_a_page_is_served_and_only_to_this_machine(made, tmp_path):
+    folder = viewer.write_page(tmp_path / "page", made, IMAGES, CLASSES, title="A map").parent
     (folder / "private.txt").write_text("mine")
-    (folder / "images-00.webp").symlink_to(folder / "private.txt")
+    (folder / "images-01.webp").symlink_to(folder / "private.txt")
     told: list[str] = []
     threading.Thread(target=viewer.serve, args=(folder, 0, told.append, False), daemon=True).start()
     wait_until(lambda: told)
@@ -212,16 +192,9 @@ def served(made, tmp_path):
         connection.request("GET", path, headers={"Host": host})
         return connection.getresponse()
 
-    return ask
-
-
-@pytest.mark.parametrize("path", ["/private.txt", "/images-00.webp", "/../private.txt", "/none.html", "//private.txt"])
-def test_nothing_but_the_files_of_a_page_is_served(served, path):
-    assert b"dolb-viewer" in served("/").read()
-    assert served("/scatterplot.js").status == 200
-    answer = served(path)
-    assert (answer.status, b"mine" in answer.read()) == (404, False)
-
-
-def test_a_page_is_served_only_to_those_who_ask_for_this_machine(served):
-    assert [served("/", host).status for host in ("localhost:8000", "evil.example", "")] == [200, 403, 403]
+    assert b"dolb-viewer" in ask("/").read()
+    assert [ask(path).status for path in ("/scatterplot.js", "/images-00.webp")] == [200, 200]
+    for path in ("/private.txt", "/images-01.webp", "/../private.txt", "/none.html", "//private.txt"):
+        answer = ask(path)
+        assert (answer.status, b"mine" in answer.read()) == (404, False)
+    assert [ask("/", host).status for host in ("localhost:8000", "evil.example", "")] == [200, 403, 403]

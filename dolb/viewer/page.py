@@ -48,13 +48,13 @@ class Viewer:
 
 def show(
     ds: xr.Dataset,
-    images: Thumbnails | None = None,
-    classes: Sequence[str] | None = None,
+    images: Thumbnails,
+    classes: Sequence[str],
     *,
-    title: str = "Map of the training set",
-    review: Mapping[str, Any] | None = None,
-    files: str | Path | None = None,
+    title: str,
+    files: str | Path,
     url: str | None = None,
+    review: Mapping[str, Any] | None = None,
 ) -> Viewer:
     """Return the viewer of a map.
 
@@ -69,62 +69,64 @@ def show(
         Name of each label.
     title
         What the map is of, in a few words.
+    files
+        Folder beside the page for the images and the WebGL library.
+    url
+        What the page calls that folder; by default its name.
     review
         What a file of decisions says of the data. With it points can be lassoed, kept or dropped, and the decisions
         saved: these entries, ``dropped``, and what all others follow.
-    files
-        Folder beside the page for what is large, the images and the WebGL library. Without one the images are in the
-        text, which suits a few, and the map is drawn on a plain canvas.
-    url
-        What the page calls that folder; by default its name.
     """
-    where = (f"{Path(files).name}/" if url is None else url) if files is not None else ""
-    points = _points(ds)
-    names = _class_names(points["label"], classes)
-    eps = eps_of(points["keep"], points["noise_until"]) if "noise_until" in points else None
-    grid = eps_steps(points["noise_until"], eps) if "noise_until" in points else np.empty(0)
-    start = len(grid) // 2 if eps is None else int(np.searchsorted(grid, eps))
+    where = f"{Path(files).name}/" if url is None else url
+    points = {str(name): ds[name].values for name in ("x", "y", "label", "keep", "noise_until") if name in ds}
+    label, keep, until = points["label"], points["keep"], points.get("noise_until")
+    if not all(np.isfinite(points[name]).all() for name in ("x", "y")) or (until is not None and np.isnan(until).any()):
+        raise ValueError("x, y or noise_until hold NaN, or coordinates infinity; accepted: numbers")
+    if label.min() < 0 or label.max() >= len(classes):
+        raise ValueError(f"labels run from {label.min()} to {label.max()}, and there are {len(classes)} classes")
+    made_for = _one(ds, "data_fingerprint")
+    if images.fingerprint and made_for and images.fingerprint != made_for:
+        raise ValueError(f"the images are of other data: {images.fingerprint}, the map of {made_for}")
+    eps, grid = None, np.empty(0)
+    if until is not None:
+        eps = eps_of(keep, until)
+        grid = eps_steps(until, eps)
     # How many of the slider's radii are below a point's own: it is noise at those, and the answer is exact.
-    removed_until = np.searchsorted(grid, points["noise_until"]) if len(grid) else np.zeros(len(points["x"]))
+    removed_until = np.zeros(len(label)) if until is None else np.searchsorted(grid, until)
     mask = _one(ds, "subset") or "saved"
     data = {
-        "n": len(points["x"]),
-        "classes": names,
+        "n": len(label),
+        "classes": list(classes),
         "title": title,
         "mask": mask,
         "rule": "mask" if eps is None else "eps",
-        "xy": _base64(_on_grid(points["x"], points["y"])),
-        "label": _base64(points["label"].astype("<u2")),
-        "keep": _base64(points["keep"].astype("u1")),
+        "xy": _base64(_on_grid(points["x"], points["y"]), "<u2"),
+        "label": _base64(label, "<u2"),
+        "keep": _base64(keep, "u1"),
         "eps": grid.tolist(),
-        "start": start,
-        "removedUntil": _base64(removed_until.astype("<u2")),
-        "noiseUntil": _base64(points["noise_until"].astype("<f4")) if len(grid) else "",
-        "images": _images(ds, images, len(points["x"]), files, where),
+        "start": len(grid) // 2 if eps is None else int(np.searchsorted(grid, eps)),
+        "removedUntil": _base64(removed_until, "<u2"),
+        "noiseUntil": "" if until is None else _base64(until, "<f4"),
+        "images": images.placed(files, where),
         "review": None if review is None else dict(review),
     }
     by = f"the mask {mask}" if eps is None else f"eps {eps:g}"
-    words = _words(title, names, points["label"], ~points["keep"], by)
-    library = ""
-    if files is not None:
-        Path(files).mkdir(parents=True, exist_ok=True)
-        (Path(files) / LIBRARY).write_text(asset(LIBRARY), encoding="utf-8")
-        library = f'<script src="{html.escape(where)}{LIBRARY}"></script>\n'
-    text = _figure(data, words, library)
-    return Viewer(text, "\n".join([words[0], *(f"  {name}: {share}" for name, share in words[1])]))
+    sentence = f"{title}: {len(label):,} examples in {len(classes)} classes. By {by}, {_share(~keep)} are removed."
+    shares = {name: _share(~keep[label == k]) for k, name in enumerate(classes)}
+    (Path(files) / LIBRARY).write_text(asset(LIBRARY), encoding="utf-8")
+    library = f'<script src="{html.escape(where)}{LIBRARY}"></script>\n'
+    words = "\n".join([sentence, *(f"  {name}: {share}" for name, share in shares.items())])
+    return Viewer(_figure(data, sentence, shares, library), words)
 
 
-def write_page(folder: str | Path, ds: xr.Dataset, images: Thumbnails | None = None, *args: Any, **more: Any) -> Path:
+def write_page(folder: str | Path, ds: xr.Dataset, images: Thumbnails, classes: Sequence[str], **more: Any) -> Path:
     """Write a page that is nothing but the viewer of a map, and its files beside it, and return its path.
 
     Further arguments are those of ``show``.
     """
+    viewer = show(ds, images, classes, files=folder, url="", **more)
     path = Path(folder) / "index.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    viewer = show(ds, images, *args, files=folder, url="", **more)
-    page = Template(asset("page.html")).substitute(
-        title=html.escape(more.get("title", "dolb view")), figure=viewer.html
-    )
+    page = Template(asset("page.html")).substitute(title=html.escape(more["title"]), figure=viewer.html)
     path.write_text(page, encoding="utf-8")
     return path
 
@@ -161,16 +163,14 @@ def serve(folder: Path, port: int, say: Callable[[str], None], open_page: bool) 
             server.serve_forever()
 
 
-def pictures_in_tooltips(images: Thumbnails, files: str | Path | None = None) -> Viewer:
+def pictures_in_tooltips(images: Thumbnails, files: str | Path) -> Viewer:
     """Return the script by which tooltips of the page's charts show the image that their field ``example`` names."""
-    data = images.placed(files, f"{Path(files).name}/" if files is not None else "")
-    script = f"{asset('pictures.js')}dolbPictures.inTooltips({script_json(data)});"
-    return Viewer(
-        f"<script>\n{script}\n</script>", f"Point at an image of the chart to see it: {len(images.examples):,}."
-    )
+    data = script_json(images.placed(files, f"{Path(files).name}/"))
+    words = f"Point at an image of the chart to see it: {len(images.examples):,}."
+    return Viewer(f"<script>\n{asset('pictures.js')}dolbPictures.inTooltips({data});\n</script>", words)
 
 
-def eps_steps(noise_until: np.ndarray, eps: float | None = None) -> np.ndarray:
+def eps_steps(noise_until: np.ndarray, eps: float | None) -> np.ndarray:
     """Return the radii of a slider, ascending: from where half of the examples are noise to where the last one is.
 
     They are evenly spaced on a logarithmic scale and rounded to three digits; ``eps`` is one of them as it is.
@@ -194,67 +194,25 @@ def eps_of(keep: np.ndarray, noise_until: np.ndarray) -> float | None:
     return None  # the mask keeps nothing but duplicates
 
 
-def _points(ds: xr.Dataset) -> dict[str, np.ndarray]:
-    """Return the arrays over ``example`` as they must be, or say what is missing."""
-    if missing := [name for name in ("x", "y", "label", "keep") if name not in ds]:
-        raise ValueError(
-            f"the Dataset lacks {', '.join(missing)}; a viewer needs x, y, label and keep over example. "
-            "A mask saved with its coordinates has them."
-        )
-    points = {str(name): ds[name].values for name in ("x", "y", "label", "keep", "noise_until") if name in ds}
-    if not all(np.isfinite(points[name]).all() for name in ("x", "y")) or np.isnan(points.get("noise_until", 0)).any():
-        raise ValueError("x, y or noise_until hold NaN, or coordinates infinity; accepted: numbers")
-    return points
-
-
-def _class_names(labels: np.ndarray, classes: Sequence[str] | None) -> list[str]:
-    names = list(map(str, classes if classes is not None else range(int(labels.max()) + 1)))
-    if labels.min() < 0 or labels.max() >= len(names):
-        raise ValueError(f"labels run from {labels.min()} to {labels.max()}, and there are {len(names)} classes")
-    return names
-
-
 def _on_grid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the coordinates as 16-bit numbers on a square that holds all, on one scale for both axes."""
     place = np.stack([x, y], axis=1).astype(np.float64)
     low, high = place.min(axis=0), place.max(axis=0)
     extent = float((high - low).max()) or 1.0
-    return np.rint(((place - (low + high) / 2) / extent + 0.5) * _GRID).astype("<u2")
+    return np.rint(((place - (low + high) / 2) / extent + 0.5) * _GRID)
 
 
-def _images(
-    ds: xr.Dataset, images: Thumbnails | None, n: int, files: str | Path | None, url: str
-) -> dict[str, Any] | None:
-    if images is None:
-        return None
-    made_for = _one(ds, "data_fingerprint")
-    if images.fingerprint and made_for and images.fingerprint != made_for:
-        raise ValueError(f"the images are of other data: {images.fingerprint}, the map of {made_for}")
-    if len(images.examples) and not 0 <= images.examples.min() <= images.examples.max() < n:
-        raise ValueError(f"the images are of examples up to {images.examples.max()}, and the map has {n}")
-    return images.placed(files, url)
+def _share(part: np.ndarray) -> str:
+    return f"{int(part.sum()):,} of {len(part):,} ({part.mean():.2%})" if len(part) else "none"
 
 
-def _words(
-    title: str, names: list[str], labels: np.ndarray, removed: np.ndarray, by: str
-) -> tuple[str, list[tuple[str, str]]]:
-    """Return what the map shows as a sentence, and the share removed of each class."""
-
-    def share(part: np.ndarray) -> str:
-        return f"{int(part.sum()):,} of {len(part):,} ({part.mean():.2%})" if len(part) else "none"
-
-    sentence = f"{title}: {len(labels):,} examples in {len(names)} classes. By {by}, {share(removed)} are removed."
-    return sentence, [(name, share(removed[labels == k])) for k, name in enumerate(names)]
-
-
-def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], library: str) -> str:
+def _figure(data: dict[str, Any], sentence: str, shares: Mapping[str, str], library: str) -> str:
     text = script_json(data)
-    number = hashlib.sha256(text.encode()).hexdigest()[:10]
     rules = [("eps", "DBSCAN at eps")] if data["eps"] else []
     if data["rule"] == "mask":  # one that eps gives needs no entry of its own
         rules.append(("mask", f"the mask {data['mask']}"))
     return Template(asset("figure.html")).substitute(
-        id=f"dolb-viewer-{number}",
+        id=f"dolb-viewer-{hashlib.sha256(text.encode()).hexdigest()[:10]}",
         title=html.escape(data["title"]),
         css=asset("viewer.css"),
         classes=_options([("-1", "all"), *((str(k), name) for k, name in enumerate(data["classes"]))], "-1"),
@@ -263,17 +221,14 @@ def _figure(data: dict[str, Any], words: tuple[str, list[tuple[str, str]]], libr
         start=data["start"],
         no_slider="" if data["eps"] else "hidden",
         one_rule="" if len(rules) > 1 else "hidden",
-        sentence=html.escape(words[0]),
+        sentence=html.escape(sentence),
         rows="".join(
-            f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(share)}</td></tr>'
-            for name, share in words[1]
+            f'<tr><th scope="row">{html.escape(name)}</th><td>{share}</td></tr>' for name, share in shares.items()
         ),
         review=asset("review.html") if data["review"] else "",
         data=text,
         library=library,
-        script="".join(
-            asset(name) for name in ("pictures.js", "maps.js", *(["review.js"] if data["review"] else []), "viewer.js")
-        ),
+        script="".join(map(asset, ("pictures.js", "maps.js", *(["review.js"] if data["review"] else []), "viewer.js"))),
     )
 
 
@@ -295,8 +250,8 @@ def script_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag can end the script early
 
 
-def _base64(array: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+def _base64(array: np.ndarray, kind: str) -> str:
+    return base64.b64encode(array.astype(kind).tobytes()).decode("ascii")
 
 
 def asset(name: str) -> str:

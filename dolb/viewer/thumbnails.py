@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 import zipfile
@@ -60,8 +59,6 @@ class Thumbnails:
     @classmethod
     def load(cls, path: str | Path) -> Thumbnails:
         """Read what ``save`` has written."""
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"there are no thumbnails {path}; make them with thumbnails and save")
         with np.load(path, allow_pickle=False) as file:
             ends = np.cumsum(file["lengths"])
             data = file["sheets"].tobytes()
@@ -69,19 +66,19 @@ class Thumbnails:
             height, width, columns, per_sheet = map(int, file["shape"])
             return cls(file["examples"], sheets, height, width, columns, per_sheet, str(file["fingerprint"]))
 
-    def placed(self, folder: str | Path | None, url: str) -> dict[str, Any]:
-        """Return what the script asks of the images; the sheets are files in a folder, or without one in the text."""
-        if folder is None:
-            sheets = [f"data:image/webp;base64,{base64.b64encode(sheet).decode('ascii')}" for sheet in self.sheets]
-        else:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            names = [f"images-{number:02}.webp" for number in range(len(self.sheets))]
-            for name, sheet in zip(names, self.sheets, strict=True):
-                (Path(folder) / name).write_bytes(sheet)
-            sheets = [url + name for name in names]
+    def placed(self, folder: str | Path, url: str) -> dict[str, Any]:
+        """Write the sheets into a folder that a page calls ``url``, and return what the script asks of the images."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        names = [f"images-{number:02}.webp" for number in range(len(self.sheets))]
+        for name, sheet in zip(names, self.sheets, strict=True):
+            (Path(folder) / name).write_bytes(sheet)
         shape = {"height": self.height, "width": self.width, "columns": self.columns, "perSheet": self.per_sheet}
         all_of_them = np.array_equal(self.examples, np.arange(len(self.examples)))
-        return {"examples": None if all_of_them else self.examples.tolist(), "sheets": sheets, **shape}
+        return {
+            "examples": None if all_of_them else self.examples.tolist(),
+            "sheets": [url + name for name in names],
+            **shape,
+        }
 
 
 def thumbnails(images: np.ndarray, examples: np.ndarray | None = None, fingerprint: str = "") -> Thumbnails:

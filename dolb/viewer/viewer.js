@@ -90,7 +90,7 @@
       mask: [...noisiestLast.filter((i) => keep[i]), ...noisiestLast.filter((i) => !keep[i])],
     };
 
-    const picture = data.images ? root.dolbPictures.pictures(data.images) : () => null;
+    const picture = root.dolbPictures.pictures(data.images);
 
     // What the controls say, read once for each change of them.
     const state = { page: 0, shown: [], removed: [], pointed: -1 };

@@ -24,7 +24,7 @@ def colour_of():
 @pytest.fixture(scope="module")
 def viewer_page(made, colour_of, tmp_path_factory):
     images = viewer.thumbnails(np.broadcast_to(colour_of[:, None, None], (POINTS, 8, 8, 3)))
-    return viewer.write_page(tmp_path_factory.mktemp("viewer"), made, images, CLASSES)
+    return viewer.write_page(tmp_path_factory.mktemp("viewer"), made, images, CLASSES, title="Map")
 
 
 @pytest.fixture(params=["webgl"])
