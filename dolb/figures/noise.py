@@ -65,7 +65,10 @@ def _named_line(field: str, value: float, name: str) -> list[alt.Chart]:
     """Draw a value of the horizontal axis as a line across, with its name."""
     base = alt.Chart(pd.DataFrame({field: [value], "name": [name]})).encode(x=f"{field}:Q")
     text = base.mark_text(align="left", dx=5, baseline="top", fontSize=12, color=REPORTED)
-    return [base.mark_rule(color=REPORTED, strokeDash=[4, 3]), text.encode(text="name:N", y=alt.value(2))]
+    return [
+        base.mark_rule(color=REPORTED, strokeDash=[4, 3], strokeWidth=2),
+        text.encode(text="name:N", y=alt.value(2)),
+    ]
 
 
 def noise_by_extractor(removed: pd.DataFrame, reported: Mapping[str, float]) -> Panel:

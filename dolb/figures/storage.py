@@ -29,14 +29,10 @@ def images_per_second(cells: pd.DataFrame, title: str = "") -> Panel:
     ways = [way for way in _WAYS if way in set(drawn["reading"])]
     way = style.choice("reading", "reading", ways)
     legend = alt.Legend(orient="top", direction="horizontal", columns=3)
-    base = (
-        alt.Chart(drawn)
-        .transform_filter("datum.reading === reading")
-        .encode(
-            x=style.log_axis("loader_workers", "processes that read", drawn["loader_workers"]),
-            color=coloured("form:N", list(_FORMS), list(_FORMS.values()), "stored as (click)", legend),
-        )
-    )
+    base = alt.Chart(drawn).transform_filter("datum.reading === reading").encode(
+        style.log_axis("loader_workers", "processes that read", drawn["loader_workers"]),
+        coloured("form:N", list(_FORMS), list(_FORMS.values()), "stored as (click)", legend),
+    )  # fmt: skip
     y = alt.Y("value:Q", title="images per second").scale(type="log").axis(format="~s", gridOpacity=0.5, tickCount=6)
     told = hover(form="stored as", reading="read", loader_workers="processes", value="images/s:,.0f")
     told += interval(",.0f") + hover("n")

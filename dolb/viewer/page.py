@@ -56,26 +56,13 @@ def show(
     url: str | None = None,
     review: Mapping[str, Any] | None = None,
 ) -> Viewer:
-    """Return the viewer of a map.
+    """Return the viewer of a map, and write its images and the WebGL library into the folder ``files`` beside the page.
 
-    Parameters
-    ----------
-    ds
-        ``x``, ``y``, ``label`` and ``keep`` over ``example``, and ``noise_until`` where a slider for eps is wanted. It
-        starts at the radius at which DBSCAN removes what ``keep`` does, if there is one.
-    images
-        Thumbnails of all of the examples, or of some.
-    classes
-        Name of each label.
-    title
-        What the map is of, in a few words.
-    files
-        Folder beside the page for the images and the WebGL library.
-    url
-        What the page calls that folder; by default its name.
-    review
-        What a file of decisions says of the data. With it points can be lassoed, kept or dropped, and the decisions
-        saved: these entries, ``dropped``, and what all others follow.
+    ``ds`` has x, y, label and keep over example, and noise_until where a slider for eps is wanted. That starts at the
+    radius at which DBSCAN removes what keep does, if there is one. The images are of all examples, or of some. ``url``
+    is what the page calls the folder; by default its name. With ``review``, what a file of decisions says of the data,
+    points can be lassoed, kept or dropped, and the decisions saved: these entries, ``dropped``, and what all others
+    follow.
     """
     where = f"{Path(files).name}/" if url is None else url
     points = {str(name): ds[name].values for name in ("x", "y", "label", "keep", "noise_until") if name in ds}

@@ -19,15 +19,9 @@ LRS = tuple(
 def rate_playground(runs: Sequence[Any], command: str, examples: int = 50_000) -> Viewer:
     """Return controls of a learning-rate schedule, its line, and the run that they stand for as text to copy.
 
-    Parameters
-    ----------
-    runs
-        Configs that ``command`` runs, alike in all but batch size and rate. The controls start at the first; the batch
-        sizes and rates of all are on the sliders.
-    command
-        A ``dolb sweep`` of an experiment under one scaling, base batch size and decay. Options narrow it to one run.
-    examples
-        Images of the training set of these runs.
+    The controls start at the first of the ``runs``, which ``command`` runs and which are alike in all but batch size
+    and rate; those of all are on the sliders. The command is a ``dolb sweep`` of an experiment under one scaling, base
+    batch size and decay: options narrow it to one run. ``examples`` are the images of the training set.
     """
     start = runs[0]
     data = {

@@ -48,13 +48,20 @@ def opened(browser, written):
     return Playground(browser)
 
 
-def test_it_starts_at_the_first_run_and_asks_nothing_of_the_network(opened):
+def test_it_starts_at_the_first_run_says_so_in_words_and_asks_nothing_of_the_network(opened):
     # 0.0125 for a batch of 32, linear: 0.0125 x 1200 / 32. Of 50,000 images 41 full batches and a rest.
     assert opened.text("said") == "Peak rate 0.469, 42 updates an epoch."
     assert "batch_size=1200" in opened.text("run")
     assert "--batch-sizes 1200 --lrs 0.0125 --warmups 5" in opened.text("command")
     assert [url for url in opened.browser.requests() if not url.startswith(LOCAL)] == []
     assert opened.browser.errors() == []
+    unlabelled = """
+      return [...document.querySelectorAll('.dolb-playground :is(input, select)')]
+        .filter((control) => !control.labels.length || !control.labels[0].textContent.trim()).length"""
+    assert opened.script(unlabelled) == 0
+    # The first of 5 x 42 updates of warmup has a 210th of the peak; two milestones leave a hundredth.
+    said = "The learning rate over 90 epochs. First 0.00223, peak 0.469, last 0.00469."
+    assert opened.driver.find_element(By.CSS_SELECTOR, ".dolb-playground svg").get_attribute("aria-label") == said
 
 
 @pytest.mark.parametrize(
@@ -82,10 +89,7 @@ def test_a_decay_shows_its_own_field_and_leaves_the_command(opened):
     assert not opened.control("milestones").is_displayed()
     assert opened.text("how") == "No option of dolb sweep warmup: decay other than step:30,60. In Python:"
     assert 'decay="polynomial:2"' in opened.text("command")
-
-
-def test_no_warmup_is_longer_than_training(opened):
-    opened.type("epochs", "4")
+    opened.type("epochs", "4")  # no warmup is longer than training
     assert "warmup_epochs=4," in opened.text("run")
 
 
@@ -107,17 +111,6 @@ def test_a_button_copies_its_line(opened):
     opened.driver.find_elements(By.CSS_SELECTOR, ".dolb-playground button")[1].click()
     opened.type("milestones", Keys.CONTROL + "v")
     assert opened.control("milestones").get_attribute("value").startswith("dolb sweep warmup --scale paper")
-
-
-def test_every_control_has_a_label_and_the_picture_a_text_that_follows(opened):
-    unlabelled = """
-      return [...document.querySelectorAll('.dolb-playground :is(input, select)')]
-        .filter((control) => !control.labels.length || !control.labels[0].textContent.trim()).length"""
-    assert opened.script(unlabelled) == 0
-    picture = opened.driver.find_element(By.CSS_SELECTOR, ".dolb-playground svg")
-    # The first of 5 x 42 updates of warmup has a 210th of the peak; two milestones leave a hundredth.
-    said = "The learning rate over 90 epochs. First 0.00223, peak 0.469, last 0.00469."
-    assert picture.get_attribute("aria-label") == said
 
 
 @pytest.mark.parametrize("width", [1440, 420])
