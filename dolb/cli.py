@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import os
 import shlex
@@ -74,6 +73,11 @@ Scale = Annotated[
     ),
 ]
 Slug = Annotated[str, typer.Argument(help="The experiment, such as batch-size.")]
+Sent = Annotated[str | None, typer.Argument(help="The experiment.  [default: all that were sent]")]
+Images = Annotated[str, typer.Argument(help="imagefolder:PATH, with CLASS/* in it, or train/CLASS/* and test/CLASS/*.")]
+Arch = Annotated[str | None, typer.Option(help="The network.  (default: by the data)")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of data sets.  [default: DOLB_DATA, or a cache]")]
 Store = Annotated[Path, typer.Option(envvar="DOLB_STORE", help="Folder of finished runs.")]
 
@@ -127,7 +131,7 @@ def _with(*tables: dict[str, tuple[Any, str]]) -> Callable[[Callable], Callable]
     return with_options
 
 
-_MOST_CLASSES = 40  # of a table that is printed
+_MOST_ROWS = 40  # of a table that is printed
 
 
 def _version(wanted: bool) -> None:
@@ -245,7 +249,7 @@ def sweep(
     slug: Slug,
     scale: Annotated[str, typer.Option(callback=_known_scale, help="demo or paper.")] = "demo",
     store: Store = Path("store"),
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which to stop cleanly; call again to go on.")
     ] = None,
@@ -281,6 +285,8 @@ def sweep(
         at_once=at_once, step=step,
     )  # fmt: skip
     left = ds.attrs["unfinished"]
+    if "test_accuracy" in ds and ds["test_accuracy"].notnull().any():  # a network that makes volumes has none
+        typer.echo(sweeps.accuracies(ds).to_string(index=False, float_format="{:g}".format, max_rows=_MOST_ROWS))
     typer.echo(f"{ds.sizes['run']} runs are in {store}" + (f"; {left} are left, call again to go on" if left else ""))
     if ds.attrs.get("unavailable"):
         typer.echo(f"some cannot be made: {ds.attrs['unavailable']}")
@@ -338,7 +344,7 @@ def _arguments(ctx: typer.Context, leave_out: Collection[str]) -> list[str]:
 
 @app.command()
 def status(
-    slug: Annotated[str | None, typer.Argument(help="The experiment.  [default: all that were sent]")] = None,
+    slug: Sent = None,
     store: Store = Path("store"),
 ) -> None:
     """Say how far the experiments are that were sent elsewhere, with the end of the log of what failed.
@@ -364,7 +370,7 @@ def status(
 
 @app.command("cancel")
 def cancel_command(
-    slug: Annotated[str | None, typer.Argument(help="The experiment.  [default: all that were sent]")] = None,
+    slug: Sent = None,
     store: Store = Path("store"),
 ) -> None:
     """Stop the tasks that were sent elsewhere; they save what is unfinished, and the same sweep goes on from there."""
@@ -424,16 +430,12 @@ def predict_command(
     if output.suffix not in (".html", ".svg", ".png", ".json") or output.is_dir() or not output.parent.is_dir():
         kinds = ".html, .svg, .png or .json, in a folder that is there"
         raise ValueError(f"the chart cannot be {output}; accepted: a file that ends in {kinds}")
-    policies: dict[str, libraries.Policy] = {
-        "ddp": libraries.ddp(round(bucket_mb * libraries.MIB)),
-        "horovod": replace(
-            libraries.horovod(),
-            fusion_bytes=round(fusion_mb * libraries.MIB),
-            cycle_seconds=cycle_ms * libraries.MILLISECOND,
-        ),
-    }
+    policy: libraries.Policy = libraries.ddp(round(bucket_mb * libraries.MIB))
+    if library == "horovod":
+        buffer, cycle = round(fusion_mb * libraries.MIB), cycle_ms * libraries.MILLISECOND
+        policy = replace(libraries.horovod(), fusion_bytes=buffer, cycle_seconds=cycle)
     over, counts = network.cluster(gpus, gbit, latency), _read("nodes", nodes, list[int])
-    table = predict(name, batch, over, counts, policies[library], images_per_second, gpu, precision)
+    table = predict(name, batch, over, counts, policy, images_per_second, gpu, precision)
     one = f"{gpu} in {precision}" if images_per_second is None else f"a GPU of {images_per_second:g} images/s"
     title = f"Simulated: {name}, {batch} images on each {one}, {gpus} a node, {gbit:g} Gbit/s"
     error = fit.published().query("used == 'judge'")["error"].abs()
@@ -442,11 +444,8 @@ def predict_command(
     shown = table.drop(columns=["variant", "source", "messages"])
     typer.echo(shown.to_string(index=False, float_format="{:,.1f}".format, formatters=shares))
     typer.echo(f"published efficiencies are met within {error.median():.0%} (median), {error.max():.0%} at most")
-    chart = scaling.predicted(table, title)
-    if output.suffix == ".html":
-        chart.save(output, inline=True)  # nothing is fetched when it is opened
-    else:
-        chart.save(output)
+    # Nothing is fetched when a page is opened.
+    scaling.predicted(table, title).save(output, inline=output.suffix == ".html")
     typer.echo(f"wrote {output}")
 
 
@@ -495,17 +494,22 @@ def publish_command(
             f"{store} holds demo runs (on {demo.pop()}) of {slug}; only the study's own runs are published"
         )
     before = [results.load(target)] if target.exists() else []
-    if not allow_changes:
-        _refuse_changes(fresh, {str(key) for ds in before for key in ds["key"].values})
+    published = {str(key) for ds in before for key in ds["key"].values}
+    dirty = [str(ds["key"].item()) for ds in fresh if str(ds["commit"].item()).endswith("+changes")]
+    if (changed := [key for key in dirty if key not in published]) and not allow_changes:
+        raise ValueError(
+            f"{len(changed)} runs were made from a tree with changes, which no commit can give again, such as "
+            f"{changed[0]}; commit and make them again, or say --allow-changes"
+        )
     merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
     if slug in follows:
         merged = follows[slug](merged)
     results.save(merged, target)
     keys = set(map(str, merged["key"].values))
-    new = len(keys.difference(*(map(str, ds["key"].values) for ds in before)))
     sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()
     known = {str(subset): int(size) for subset, size in sizes}
     lacking = recipes.lacking(slug, keys, known, reached(merged) if recipes.takes(slug, "tried") else {})
+    new = len(keys - published)
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
     if slug in ("features", "noise"):
         typer.echo(map_pages.publish_images(slug, merged, target.parent, data_dir))
@@ -523,20 +527,6 @@ def restore(slug: Slug, store: Store = Path("store")) -> None:
     if wanted := {mask.key for mask in recipes.masks_for(slug)}:
         new = runs.take(results.published("noise"), wanted)
         typer.echo(f"{store} has their published masks, {new} of them new; random ones are made when they are needed")
-
-
-def _refuse_changes(runs: list[xr.Dataset], published: set[str]) -> None:
-    """Raise a ``ValueError`` if runs that are not published yet were made from a tree with changes."""
-    changed = [
-        str(ds["key"].item())
-        for ds in runs
-        if str(ds["commit"].item()).endswith("+changes") and str(ds["key"].item()) not in published
-    ]
-    if changed:
-        raise ValueError(
-            f"{len(changed)} runs were made from a tree with changes, which no commit can give again, such as "
-            f"{changed[0]}; commit and make them again, or say --allow-changes"
-        )
 
 
 @app.command("pages")
@@ -591,29 +581,15 @@ def archive_command(
 
     The check runs the code of the archive, with the packages of this environment. It names what differs.
     """
-    from dolb.publishing import archive
+    from dolb.publishing import archive, crate
 
     if check:
         differences = archive.check(file, rebuild=not quick)
-        typer.echo(
-            "\n".join(differences or [f"{file} is as it was written" + ("" if quick else ", and so is its book")])
-        )
+        whole = f"{file} is as it was written" + ("" if quick else ", and so is its book")
+        typer.echo("\n".join(differences or [whole]))
         raise typer.Exit(1 if differences else 0)
-    archive.write(_checkout(), file, _made_by, allow_changes, say=typer.echo)
-    with file.open("rb") as whole:
-        digest = hashlib.file_digest(whole, "sha256").hexdigest()
-    typer.echo(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB, sha256 {digest}")
-
-
-def _made_by(slug: str, device: str) -> str:
-    """Return the command that made the published results of a slug on a device."""
-    gpu = "NVIDIA" in device
-    programs = {"benchmarks": f"{'gpu' if gpu else 'cpu'}_step.py", "layer-times": "layer_times.py"}
-    if slug in programs:
-        return f"python benchmarks/{programs[slug]}"
-    if device == "none: simulated":
-        return f"dolb publish {slug}"
-    return f"dolb sweep {slug} --scale paper" + (" --device cuda" if gpu else "")
+    archive.write(_checkout(), file, allow_changes, say=typer.echo)
+    typer.echo(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB, sha256 {crate.sha256(file)}")
 
 
 @app.command()
@@ -662,9 +638,7 @@ def keep_command(
 
 @app.command("filter")
 def filter_command(
-    name: Annotated[
-        str, typer.Argument(help="imagefolder:PATH, with CLASS/* in it, or train/CLASS/* and test/CLASS/*.")
-    ],
+    name: Images,
     method: Annotated[
         str,
         typer.Option(help="paper, knee, hdbscan, neighbours, el2n, forgetting, confident, grid, random, or all."),
@@ -683,7 +657,7 @@ def filter_command(
         "mask.nc"
     ),
     store: Store = Path("store"),
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
     """Find the images of your own data that lie apart from their class: a mask, the files to drop, a page to look.
@@ -721,8 +695,8 @@ def filter_command(
         typer.echo(f"wrote {target} and {out.stem}-METHOD.nc for each; `dolb view` shows one")
         return
     table, files = own.by_class(found, method), datasets.train_files(name, data_dir)
-    most = table.sort_values("removed", ascending=False, kind="stable").head(_MOST_CLASSES)
-    typer.echo((table if len(table) <= _MOST_CLASSES else most).to_string(index=False, float_format="{:.1%}".format))
+    most = table.sort_values("removed", ascending=False, kind="stable").head(_MOST_ROWS)
+    typer.echo((table if len(table) <= _MOST_ROWS else most).to_string(index=False, float_format="{:.1%}".format))
     drop, page = out.with_name(f"{out.stem}-drop.csv"), out.with_name(f"{out.stem}-page")
     own.save(found, method, out)
     own.dropped(found, method, files).to_csv(drop, index=False, errors="surrogateescape")  # any name of a file
@@ -735,20 +709,18 @@ def filter_command(
 @app.command("train")
 def train_command(
     ctx: typer.Context,
-    name: Annotated[
-        str, typer.Argument(help="imagefolder:PATH, with CLASS/* in it, or train/CLASS/* and test/CLASS/*.")
-    ],
+    name: Images,
     keep: Annotated[Path | None, typer.Option(help="A mask of `dolb filter`, or decisions of its page.")] = None,
-    arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
+    arch: Arch = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Images of an update.  (default: by the data)")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.  (default: the study's)")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
+    epochs: Epochs = None,
     seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each.")] = 5,
     out: Annotated[Path, typer.Option(help="The page of results; a CSV of the runs lies beside it.")] = Path(
         "train-page/index.html"
     ),
     store: Store = Path("store"),
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
     """Train on all of your images, on those that a mask keeps, and on as many at random: did filtering help?
@@ -784,18 +756,16 @@ def train_command(
 
 @app.command("recommend")
 def recommend_command(
-    name: Annotated[
-        str, typer.Argument(help="imagefolder:PATH, with CLASS/* in it, or train/CLASS/* and test/CLASS/*.")
-    ],
-    arch: Annotated[str | None, typer.Option(help="The network.  (default: by the data)")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.  (default: by the data)")] = None,
+    name: Images,
+    arch: Arch = None,
+    epochs: Epochs = None,
     seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each batch size.")] = 5,
     batch_sizes: Annotated[
         str | None, typer.Option(metavar="<int,...>", help="To check.  (default: around the critical one)")
     ] = None,
     margin: Annotated[float, typer.Option(min=0, help="Points of accuracy that a larger batch may cost.")] = 1.0,
     store: Store = Path("store"),
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     data_dir: DataDir = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Stop by then; call again to go on.")] = None,
 ) -> None:

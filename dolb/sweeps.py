@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import xarray as xr
 
 from dolb import data as datasets
 from dolb import recipes, results
 from dolb.filtering.config import FilterConfig, PlantedConfig
 from dolb.profiling.config import LayerConfig, ScalingConfig, StorageConfig
-from dolb.training.config import LandscapeConfig, NoiseScaleConfig, StartConfig
+from dolb.training.config import LandscapeConfig, NoiseScaleConfig, RunConfig, StartConfig
 
 # What measures is imported where it is used: a dry run needs none of it, and a sweep one.
 
@@ -86,6 +87,17 @@ def make(
 
         return planted.measure_all(configs, time_limit=time_limit, **work)
     return _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
+
+
+def accuracies(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the final test accuracy in percent, the mean over seeds, by batch size, rate and whatever else varies."""
+    from dolb.findings.runs import final_accuracy
+
+    runs = final_accuracy(ds)
+    values = runs.drop(columns="seed").nunique()
+    named = [name for name in RunConfig().as_dict() if name in ("batch_size", "lr") or values.get(name, 1) > 1]
+    cells = runs.assign(accuracy=100 * runs["accuracy"]).groupby(named)
+    return cells.agg(accuracy=("accuracy", "mean"), seeds=("seed", "nunique")).round({"accuracy": 2}).reset_index()
 
 
 def finished(runs: results.RunStore, slug: str, data: str | None = None) -> list[xr.Dataset]:

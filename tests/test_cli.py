@@ -70,10 +70,13 @@ def test_predict_prints_a_table_and_writes_a_chart_that_fetches_nothing(tmp_path
     assert "https://cdn." not in chart.read_text(encoding="utf-8")
 
 
-def test_a_sweep_goes_on_from_its_store(tmp_path):
+def test_a_sweep_says_what_came_out_and_goes_on_from_its_store(tmp_path):
     first = dolb("sweep", "batch-size", "--store", tmp_path, *TINY)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}
     assert f"{len(kept)} runs are in" in first
+    assert "batch_size lr bn_workers accuracy seeds 256 0.1 1 " in first  # what varies, the smallest first
+    for path in kept:
+        assert f" {100 * results.load(path)['test_accuracy'].item():.4g} 1 " in first
     again = dolb("sweep", "batch-size", "--store", tmp_path, *TINY)
     assert f"{len(kept)} runs, {len(kept)} in" in again
     assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}

@@ -18,7 +18,6 @@ import tempfile
 import zipfile
 import zlib
 from base64 import b64decode
-from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -33,11 +32,9 @@ MANIFEST = "manifest-sha256.txt"
 METADATA = "ro-crate-metadata.json"
 # As for the numbers that tests keep: tight enough to see any change of method, wide enough for another processor.
 RELATIVE, ABSOLUTE = 1e-5, 1e-12
-# An archive has no history, by which a page orders the commits of its runs and names its own in the footer. Charts and
-# their data are named by hashes of numbers, which follow the last bit of these.
-_NOT_COMPARED = re.compile(
-    r'(?s)<p class="dolb-build">.*?</p>|<tr><th scope="row">commit</th>.*?</tr>|\b(?:data|dolb-chart)-[0-9a-f]{10,32}'
-)
+# An archive has no history, by which a page names its commit in the footer. Charts and their data are named by hashes
+# of numbers, which follow the last bit of these.
+_NOT_COMPARED = re.compile(r'(?s)<p class="dolb-build">.*?</p>|\b(?:data|dolb-chart)-[0-9a-f]{10,32}')
 # What `dolb pages` and `dolb book` do, of which the first reads every result for the verdicts.
 _BUILD = """
 import sys, pathlib
@@ -53,10 +50,8 @@ _CSV = re.compile(r'download="([^"]+\.csv)" href="data:[^"]*?base64,([^"]+)"')
 _TOKEN = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d]+")
 
 
-def write(
-    root: Path, target: Path, made_by: Callable[[str, str], str], allow_changes: bool = False, say: Say = lambda _: None
-) -> Path:
-    """Build the book of a checkout and write the archive of both; ``made_by`` names what made results."""
+def write(root: Path, target: Path, allow_changes: bool = False, say: Say = lambda _: None) -> Path:
+    """Build the book of a checkout and write the archive of both."""
     from dolb.publishing import crate  # takes a moment, which other commands should not pay
 
     commit, committed, began = _commit(root, allow_changes), _git(root, "show", "-s", "--format=%cI").strip(), _now()
@@ -70,8 +65,7 @@ def write(
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, tree / name)
         shutil.copytree(pages, tree / BOOK)
-        built = crate.Built(commit, committed, began, _now())
-        crate.describe(tree, BOOK, built, made_by)
+        crate.describe(tree, BOOK, crate.Built(commit, committed, began, _now()))
         lines = [f"{crate.sha256(tree / name)}  {name}\n" for name in _files(tree)]
         (tree / MANIFEST).write_text("".join(lines), encoding="utf-8")
         write_whole(target, lambda handle: _pack(tree, handle), seal=False)

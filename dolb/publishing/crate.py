@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,10 +34,7 @@ CONTAINER = ("environment.yml", "requirements.lock", "pyproject.toml", "apt.txt"
 FORMATS = {".nc": "application/x-netcdf", ".npz": "application/zip", ".ipynb": "application/x-ipynb+json"}
 FORMATS |= {".html": "text/html", ".md": "text/markdown", ".py": "text/x-python"}
 WORKFLOW = "dolb/publishing/book.py"
-# The calls by which notebooks ask for published results, and the ending of the file that each adds to its argument.
-ASKED = {"published": ".nc", "published_or_none": ".nc", "published_file": ""}
 SPAN = ("started_at", "ended_at")
-MadeBy = Callable[[str, str], str]
 
 
 class Built(NamedTuple):
@@ -50,11 +46,8 @@ class Built(NamedTuple):
     ended: str
 
 
-def describe(tree: Path, book: str, built: Built, made_by: MadeBy) -> None:
-    """Write ``ro-crate-metadata.json`` into the tree of an archive, whose built book is the folder ``book``.
-
-    ``made_by`` says which command made the results of a slug on a device.
-    """
+def describe(tree: Path, book: str, built: Built) -> None:
+    """Write ``ro-crate-metadata.json`` into the tree of an archive, whose built book is the folder ``book``."""
     crate = ROCrate(version=VERSION)
     crate.metadata.extra_terms.update(TERMS)
     cited = yaml.safe_load((tree / "CITATION.cff").read_text(encoding="utf-8"))
@@ -69,7 +62,7 @@ def describe(tree: Path, book: str, built: Built, made_by: MadeBy) -> None:
     files = {path.name: _add_file(crate, tree, path) for path in sorted((tree / "results").iterdir())}
     for name, file in files.items():
         if name.endswith(".nc"):
-            _add_runs(crate, file, results.load(tree / file.id), name.removesuffix(".nc"), made_by)
+            _add_runs(crate, file, results.load(tree / file.id), name.removesuffix(".nc"))
         else:  # images of a map; which commit took them from the data set is not recorded
             slug = name.removesuffix("-images.npz")
             dolb = _add(crate, "#dolb", "SoftwareApplication", name="dolb", softwareVersion=cited["version"])
@@ -88,20 +81,11 @@ def sha256(path: Path) -> str:
 
 
 def reads(notebook: Path) -> set[str]:
-    """Return the names of the results files that a notebook asks for, by its code."""
-    cells = [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
-    nodes = [node for cell in cells for node in ast.walk(ast.parse(cell))]
-    calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
-    assigned = [node for node in nodes if isinstance(node, ast.Assign)]
-    named = {target.id: node.value for node in assigned for target in node.targets if isinstance(target, ast.Name)}
-    found = set()
-    for node in calls:
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ASKED:
-            first = node.args[0]
-            value = named.get(first.id) if isinstance(first, ast.Name) else first
-            if isinstance(value, ast.Constant):
-                found.add(f"{value.value!s}{ASKED[node.func.attr]}")
-    return found
+    """Return the names of the results files that a notebook asks for, by its code, which may call one `slug`."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    slugs = re.findall(r'(?:published(?:_or_none)?\(|^slug = )"([\w-]+)"', code, flags=re.MULTILINE)
+    return {f"{slug}.nc" for slug in slugs} | {*re.findall(r'published_file\("([^"]+)"\)', code)}
 
 
 def _describe_root(crate: ROCrate, cited: Mapping[str, Any], built: Built) -> Any:
@@ -136,7 +120,7 @@ def _add_file(crate: ROCrate, tree: Path, path: Path, **more: Any) -> Any:
     return crate.add_file(path, path.relative_to(tree).as_posix(), properties=about | more)
 
 
-def _add_runs(crate: ROCrate, file: Any, ds: xr.Dataset, slug: str, made_by: MadeBy) -> None:
+def _add_runs(crate: ROCrate, file: Any, ds: xr.Dataset, slug: str) -> None:
     """Add an action for the runs of a file that one commit made with one torch on one device.
 
     It begins with the first of them and ends with the last, where that was recorded of all.
@@ -162,7 +146,18 @@ def _add_runs(crate: ROCrate, file: Any, ds: xr.Dataset, slug: str, made_by: Mad
             more["resourceUsage"] = _value(crate, "device seconds", f"{seconds:.0f}")
         about = {"name": "dolb", "softwareVersion": f"{version} ({commit})", "softwareRequirements": f"torch {torch}"}
         software = _add(crate, f"#dolb-{_slug(commit)}-torch-{_slug(torch)}", "SoftwareApplication", **about)
-        _add_action(crate, f"#{slug}-{number}", made_by(slug, device), software, file, **more)
+        _add_action(crate, f"#{slug}-{number}", _made_by(slug, device), software, file, **more)
+
+
+def _made_by(slug: str, device: str) -> str:
+    """Return the command that made the published results of a slug on a device."""
+    gpu = "NVIDIA" in device
+    programs = {"benchmarks": f"{'gpu' if gpu else 'cpu'}_step.py", "layer-times": "layer_times.py"}
+    if slug in programs:
+        return f"python benchmarks/{programs[slug]}"
+    if device == "none: simulated":
+        return f"dolb publish {slug}"
+    return f"dolb sweep {slug} --scale paper" + (" --device cuda" if gpu else "")
 
 
 def _add_book(crate: ROCrate, tree: Path, book: str, files: Mapping[str, Any], built: Built, version: str) -> None:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import zmq
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.localinterfaces import localhost
 from traitlets import default
 
 from dolb.publishing.gate import INJECTED, GateError, check_notebook, first_unfinished
@@ -34,20 +32,16 @@ class _ThisInterpreter(AsyncKernelManager):
         env = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "JPY_SESSION_NAME": ""}
         return KernelSpec(**get_kernel_dict(), env=env)
 
+    # A port that was free when it was chosen may be another kernel's when this one opens it, and everyone on a shared
+    # login node can reach it. Sockets that are files have neither fault.
     @default("transport")
     def _by_files(self) -> str:
-        # A port that was free when it was chosen may be another kernel's when this one opens it, and everyone on a
-        # shared login node can reach it. Sockets that are files have neither fault, if their names are not too long.
-        return "ipc" if os.name == "posix" and len(tempfile.gettempdir()) < _LONGEST else "tcp"
+        return "ipc"
 
     @default("ip")
     def _address(self) -> str:
-        files = str(Path(tempfile.gettempdir()) / f"dolb-{uuid.uuid4().hex[:12]}")
-        return files if self.transport == "ipc" else localhost()
-
-    @default("transport_encryption")
-    def _encrypt(self) -> str:
-        return "auto" if self.transport == "tcp" and zmq.has("curve") else "disabled"
+        folder = tempfile.gettempdir()
+        return f"{folder if len(folder) < _LONGEST else '/tmp'}/dolb-{uuid.uuid4().hex[:12]}"
 
 
 class _Above:

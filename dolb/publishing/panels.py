@@ -10,8 +10,7 @@ import json
 import math
 import os
 import re
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -229,8 +228,9 @@ def what_was_run(
     command that runs it, where that is no sweep of ``slug``. What is of no notebook has neither that nor a scale.
     """
     info = ({"scale": scale} if scale else {}) | results.provenance_of(ds)
-    shown = {name: html.escape(value) for name, value in info.items()} | {"commit": _commits(info["commit"])}
-    if changed := sum(str(commit).endswith("+changes") for commit in np.ravel(ds.get("commit", []))):
+    commits = pd.Series(ds["commit"].to_numpy().astype(str))
+    shown = {name: html.escape(value) for name, value in info.items()} | {"commit": _most_first(commits)}
+    if changed := commits.str.endswith("+changes").sum():
         shown["not in a commit"] = f"{changed} of the runs: their code had changes"
     rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in shown.items())
     again = again or _sweep(ds, slug, scale)
@@ -262,21 +262,10 @@ def _command(text: str) -> str:
     )
 
 
-def _commits(listed: str) -> str:
-    """Return commits, given with commas, short and the newest first, the others folded."""
-    first, *others = dict.fromkeys(commit[:12] for commit in newest_first(listed.split(", ")))
+def _most_first(commits: pd.Series) -> str:
+    """Return the commits of runs, short, that of the most runs first and the others folded."""
+    first, *others = commits.str[:12].value_counts().index
     return first + (f"<details><summary>{len(others)} more</summary>{', '.join(others)}</details>" if others else "")
-
-
-def newest_first(commits: Iterable[str]) -> list[str]:
-    """Return commits in the order of this checkout's history, the newest first; those that it lacks follow."""
-    known = sorted({commit.removesuffix("+changes") for commit in commits}, reverse=True)
-    git = ["git", "-C", str(Path(__file__).parent), "log", "--no-walk=sorted", "--ignore-missing", "--format=%H"]
-    try:
-        listed = subprocess.run([*git, *known], capture_output=True, text=True, check=False).stdout.split()
-    except FileNotFoundError:  # no git on this machine
-        listed = []
-    return list(dict.fromkeys([*(name for name in listed if name in known), *known]))
 
 
 def downloads(files: Mapping[str, str], words: str, notebook: str) -> HTML:

@@ -69,7 +69,7 @@ def checkout(tmp_path_factory, repo_root, vega) -> Path:
 @pytest.fixture(scope="module")
 def written(checkout, tmp_path_factory) -> Path:
     target = tmp_path_factory.mktemp("archive") / "dolb.zip"
-    return archive.write(checkout, target, lambda slug, device: f"dolb sweep {slug} --scale paper")
+    return archive.write(checkout, target)
 
 
 def contents(file) -> dict[str, bytes]:
@@ -165,7 +165,7 @@ def test_a_tree_with_changes_is_refused(checkout, tmp_path):
     added.write_text("not committed")
     try:
         with pytest.raises(ValueError, match=r"results/mine\.nc"):
-            archive.write(checkout, tmp_path / "dolb.zip", lambda slug, device: "")
+            archive.write(checkout, tmp_path / "dolb.zip")
     finally:
         added.unlink()
     assert not (tmp_path / "dolb.zip").exists()
@@ -181,7 +181,7 @@ def test_of_each_result_the_archive_says_what_made_it_and_which_page_shows_it(wr
         file, ds = known[f"results/{slug}.nc"], results.load(checkout / "results" / f"{slug}.nc")
         assert file["sha256"] == crate.sha256(checkout / "results" / f"{slug}.nc")
         made = [one for one in known.values() if one.get("result") == {"@id": file["@id"]}]
-        assert {one["name"] for one in made} == {f"dolb sweep {slug} --scale paper"}
+        assert {one["name"] for one in made} == {f"dolb sweep {slug} --scale paper --device cuda"}
         software = [known[one["instrument"]["@id"]] for one in made]
         for recorded, said in (("commit", "softwareVersion"), ("torch_version", "softwareRequirements")):
             assert all(any(value in one[said] for one in software) for value in map(str, ds[recorded].values))

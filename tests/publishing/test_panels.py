@@ -138,17 +138,6 @@ def test_the_panel_has_one_short_commit_and_says_which_runs_no_commit_can_give_a
     assert "1 of the runs: their code had changes" in panel
 
 
-def test_the_newest_commit_is_first_and_unknown_ones_last(repo_root):
-    import subprocess
-
-    git = ["git", "-C", str(repo_root), "log", "-99", "--format=%H"]
-    listed = subprocess.run(git, capture_output=True, text=True, check=False).stdout.split()
-    if len(listed) < 99:
-        pytest.skip("no history here")
-    newest, older = listed[0], listed[-1]
-    assert panels.newest_first(["0" * 40, older, newest + "+changes"]) == [newest, older, "0" * 40]
-
-
 def test_a_file_is_in_the_page_and_a_large_one_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     large = "0" * (panels.MOST_CHARACTERS + 1)
