@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,6 @@ import yaml
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
-    from dolb.results import RunStore
-
-PLACES = ("slurm", "local")
 WARNING_SECONDS = 90  # before the time limit; Slurm may be a minute early
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESV_DEL_HOLD"}
 _FOREVER = 10**6
@@ -65,29 +62,23 @@ class Site:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for name, value in dataclasses.asdict(self).items():
-            _check(name, value)
+        for known in dataclasses.fields(self):
+            name, value = known.name, getattr(self, known.name)
+            if (least := _SMALLEST.get(name)) is not None:
+                accepted, right = f"a whole number from {least}", type(value) is int and value >= least
+            elif name == "setup":
+                accepted, right = "a list of lines", type(value) is list and all(type(line) is str for line in value)
+            elif name == "options":
+                accepted, right = "names of sbatch's options with their values", isinstance(value, dict)
+            else:
+                accepted, right = "a name", isinstance(value, str)
+            if not right and not (value is None and known.default is None):
+                raise ValueError(f"{name} {value!r} is not understood; accepted: {accepted}")
 
 
 # Slurm's warning may come a minute early: a task of few minutes would be queued again before it trains.
 _SMALLEST = {"gpus": 0, "cpus": 1, "memory_gb": 1, "minutes": 5, "parallel": 1}
 _NAMES = [field.name for field in dataclasses.fields(Site)]
-
-
-def _check(name: str, value: object) -> None:
-    if value is None and name in ("partition", "account", "memory_gb"):
-        return
-    if name in _SMALLEST:
-        right = isinstance(value, int) and not isinstance(value, bool) and value >= _SMALLEST[name]
-        accepted = f"a whole number from {_SMALLEST[name]}"
-    elif name == "setup":
-        right, accepted = isinstance(value, list) and all(isinstance(line, str) for line in value), "a list of lines"
-    elif name == "options":
-        right, accepted = isinstance(value, dict), "names of sbatch's options with their values"
-    else:
-        right, accepted = isinstance(value, str), "a name"
-    if not right:
-        raise ValueError(f"{name} {value!r} is not understood; accepted: {accepted}")
 
 
 def read_site(path: Path) -> Site:
@@ -205,36 +196,30 @@ class Sent:
         """Name of the array in Slurm's queue."""
         return f"dolb-{self.folder.name}"
 
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks that were started."""
+        return [path.name.removesuffix("_submitted.pkl") for path in sorted(self.folder.glob("*_submitted.pkl"))]
+
+    def ended(self, task: str) -> bool:
+        """Return whether a task has come to its end."""
+        return (self.folder / f"{task}_0_result.pkl").exists()
+
     def log(self, task: str) -> Path:
         """Return where a task writes what it says."""
         return self.folder / f"{task}_0_log.out"
 
     def states(self, queued: Mapping[str, str]) -> dict[str, str]:
-        """Return the state of each task: waiting, running, ended, failed, or cancelled before it began."""
-        known = [path.name.removesuffix("_submitted.pkl") for path in sorted(self.folder.glob("*_submitted.pkl"))]
-        found = {}
-        for task in [*known, *(task for task in queued if task not in known)]:
-            if task in queued:
-                found[task] = "waiting" if queued[task] in _WAITING else "running"
-            elif (self.folder / f"{task}_0_result.pkl").exists():
-                found[task] = "ended"
-            else:
-                found[task] = "failed" if self.log(task).exists() else "cancelled"
-        return found
+        """Return which tasks are waiting, running or failed; others have ended, or were cancelled before they began."""
+        found = {task: "waiting" if state in _WAITING else "running" for task, state in queued.items()}
+        gone = [task for task in self.tasks if task not in queued and self.log(task).exists()]
+        return found | {task: "failed" for task in gone if not self.ended(task)}
 
 
 def send(
-    arguments: Sequence[str],
-    store: Path,
-    *,
-    on: str,
-    site: Site,
-    slug: str,
-    scale: str,
-    what: str,
-    keys: Sequence[str],
-    nodes: int = 1,
-) -> Sent:
+    arguments: Sequence[str], store: Path, *, on: str, site: Site, slug: str, scale: str, what: str,
+    keys: Sequence[str], nodes: int = 1,
+) -> Sent:  # fmt: skip
     """Start tasks that call `dolb` with these arguments, on Slurm or as processes here, and return at once.
 
     ``keys`` name ``what`` is asked for, runs or notebooks, by which ``progress`` counts; tasks go by the store alone. A
@@ -242,8 +227,8 @@ def send(
     """
     from dolb.results.files import write_whole  # late, here and below: a task, which needs it not, starts sooner
 
-    if on not in PLACES:
-        raise ValueError(f"place {on!r} is not known; accepted: {', '.join(PLACES)}")
+    if on not in ("slurm", "local"):
+        raise ValueError(f"place {on!r} is not known; accepted: slurm, local")
     if on == "slurm" and not shutil.which("sbatch"):
         raise ClusterError("there is no Slurm here, as sbatch is not on the path; --on local uses this machine alone")
     stamp = f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -339,7 +324,7 @@ class Progress:
 
 def progress(store: Path, slug: str | None = None) -> list[Progress]:
     """Return how far each experiment is that was sent from this store, by the store, the queue and the logs."""
-    from dolb.results import RunStore
+    from dolb.results import RunStore, device_seconds
 
     runs, queued, found = RunStore(store), _queued(store), []
     groups: dict[tuple[str, str, str], list[Sent]] = {}
@@ -356,7 +341,8 @@ def progress(store: Path, slug: str | None = None) -> list[Progress]:
         last = [i for i, of in enumerate(states) if i == len(states) - 1 or {"waiting", "running"} & set(of.values())]
         counted = [state for i in last for state in states[i].values()]
         failed = [group[i].log(task) for i in last for task, state in states[i].items() if state == "failed"]
-        left, costs = len(keys) - len(done), [*_hours(runs, done)]
+        left, made = len(keys) - len(done), [ds for key in done if (ds := runs.get(key)) is not None]
+        costs = [float(device_seconds(ds).item()) / 3600 for ds in made if "concurrent_runs" in ds]
         found.append(
             Progress(
                 *about, len(done), held, left - held,
@@ -365,16 +351,6 @@ def progress(store: Path, slug: str | None = None) -> list[Progress]:
             )
         )  # fmt: skip
     return found
-
-
-def _hours(runs: RunStore, keys: Sequence[str]) -> Iterator[float]:
-    """Yield for how many hours each finished run had its device, where that was measured."""
-    from dolb.results import device_seconds
-
-    for key in keys:
-        ds = runs.get(key)
-        if ds is not None and "concurrent_runs" in ds:
-            yield float(device_seconds(ds).item()) / 3600
 
 
 def cancel(store: Path, slug: str | None = None) -> int:
@@ -408,7 +384,7 @@ def tail(log: Path, lines: int = 8) -> list[str]:
 def _all_sent(store: Path) -> list[Sent]:
     """Return what was sent from a store, the oldest first."""
     found = []
-    for path in sorted(store.glob("jobs/*/sent.json"), key=lambda path: path.stat().st_mtime_ns):
+    for path in store.glob("jobs/*/sent.json"):
         try:
             found.append(Sent(folder=path.parent.resolve(), **json.loads(path.read_text())))
         except (OSError, TypeError, ValueError) as error:
@@ -418,12 +394,9 @@ def _all_sent(store: Path) -> list[Sent]:
 
 def _queued(store: Path) -> dict[str, dict[str, str]]:
     """Return the tasks that wait or run, with the queue's word for their state, by the name of what was sent."""
-    found: dict[str, dict[str, str]] = {sent.name: {} for sent in _all_sent(store)}
-    for sent in _all_sent(store):
-        if sent.on == "local":
-            tasks = [path.name.removesuffix("_submitted.pkl") for path in sent.folder.glob("*_submitted.pkl")]
-            found[sent.name] = {task: "RUNNING" for task in tasks if _lives(sent, task)}
-    if names := ",".join(sent.name for sent in _all_sent(store) if sent.on == "slurm"):
+    every = _all_sent(store)
+    found = {s.name: {task: "RUNNING" for task in s.tasks if s.on == "local" and _lives(s, task)} for s in every}
+    if names := ",".join(sent.name for sent in every if sent.on == "slurm"):
         for line in _ask("squeue", "--noheader", "--array", "--name", names, "--format", "%j %i %T").splitlines():
             name, task, state = line.split()
             found[name][task] = state
@@ -433,7 +406,7 @@ def _queued(store: Path) -> dict[str, dict[str, str]]:
 def _lives(sent: Sent, task: str) -> bool:
     """Return whether a process of this machine is the task that had its number; of another machine, what it says."""
     if sent.host != socket.gethostname():
-        return not (sent.folder / f"{task}_0_result.pkl").exists()
+        return not sent.ended(task)
     with contextlib.suppress(OSError):
         return sent.folder.name.encode() in Path(f"/proc/{task}/cmdline").read_bytes()
     return False

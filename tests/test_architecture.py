@@ -31,7 +31,7 @@ ARROWS = {
     "dolb.imagefolder": {"dolb.images", "dolb.progress"},
     "dolb.volumes": {"dolb.images"},
     "dolb.data": {"dolb.cifar10", "dolb.fashion_mnist", "dolb.imagefolder", "dolb.images", "dolb.volumes"},
-    "dolb.results": {"dolb", "dolb.progress"},
+    "dolb.results": {"dolb", "dolb.config", "dolb.progress"},
     # The fused step is the training room's own; it has a folder as it is written in another language.
     "dolb.kernels": {"dolb.augment", "dolb.models"},
     **{room: {"dolb", "dolb.kernels"} | LEAVES for room in ROOMS},

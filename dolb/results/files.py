@@ -132,13 +132,8 @@ def _packed(ds: xr.Dataset) -> bytes:
         def put(name: str, variable: xr.Variable) -> h5py.Dataset:
             values = variable.to_numpy()
             kept: Any = {"U": object, "b": np.int8}.get(values.dtype.kind, values.dtype)
-            how = (
-                {"dtype": h5py.string_dtype()}
-                if kept in (object, "O")
-                else _PACKED
-                if values.ndim and values.size
-                else {}
-            )
+            how = _PACKED if values.ndim and values.size else {}
+            how = {"dtype": h5py.string_dtype()} if kept in (object, "O") else how
             item = file.create_dataset(name, data=values.astype(kept), **how)
             item.attrs.update(variable.attrs | ({"dtype": "bool"} if values.dtype == bool else {}))
             return item

@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import xarray as xr
 
 from dolb import progress as shown
+from dolb.config import Keyed
 from dolb.results.files import scratch
 from dolb.results.merging import merge
 from dolb.results.store import RunStore
@@ -27,16 +28,7 @@ from dolb.results.store import RunStore
 POLL_SECONDS = 0.5
 
 
-class Named(Protocol):
-    """A config whose key names its result."""
-
-    @property
-    def key(self) -> str:
-        """Name of the result."""
-        ...
-
-
-C = TypeVar("C", bound=Named)
+C = TypeVar("C", bound=Keyed)
 
 
 class Todo(Generic[C]):
@@ -46,13 +38,9 @@ class Todo(Generic[C]):
     """
 
     def __init__(
-        self,
-        store: RunStore,
-        fingerprint: Callable[[C], str | None],
-        size: Callable[[C], float],
-        deadline: float,
+        self, store: RunStore, fingerprint: Callable[[C], str | None], size: Callable[[C], float], deadline: float,
         foresee: bool,
-    ):
+    ):  # fmt: skip
         self.store, self.waiting = store, list[C]()
         self.found: dict[str, xr.Dataset] = {}
         self.unavailable: list[str] = []

@@ -48,22 +48,14 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
 
 def _with_all_names(blocks: list[xr.Dataset]) -> list[xr.Dataset]:
     """Return the runs, each with every text over ``run`` that one of them has, and what came later."""
-    measured = {
-        str(name)
-        for one in blocks
-        for name, values in one.data_vars.items()
-        if values.dims == ("run",) and name in SCHEMA and SCHEMA[str(name)].kind == "text"
-    }
-    blocks = [
-        one.assign({name: ("run", [""] * one.sizes["run"]) for name in measured if name not in one}) for one in blocks
-    ]
-    names = {str(name) for one in blocks for name, values in one.coords.items() if values.dims == ("run",)}
-    known: dict[str, Any] = {name: "" for name in names if name in SCHEMA and SCHEMA[name].kind == "text"}
-    known |= {name: value for name, value in LATER.items() if name in names}
-    return [
-        one.assign_coords({name: ("run", [known[name]] * one.sizes["run"]) for name in known if name not in one})
-        for one in blocks
-    ]
+    told = {name for name, about in SCHEMA.items() if about.dims == ("run",) and about.kind == "text"} | {*LATER}
+    known = {name: name in one.coords for one in blocks for name in told & {*map(str, one.variables)}}
+    whole = []
+    for one in blocks:
+        lacks: dict[str, Any] = {name: [LATER.get(name, "")] * one.sizes["run"] for name in known if name not in one}
+        new = one.assign({name: ("run", values) for name, values in lacks.items()})
+        whole.append(new.set_coords([name for name in lacks if known[name]]))
+    return whole
 
 
 def split(ds: xr.Dataset) -> list[xr.Dataset]:
