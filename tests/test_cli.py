@@ -1,5 +1,6 @@
 """The `dolb` command as a user meets it: what it prints, what it writes, and how it fails."""
 
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from made_runs import made_run
 from made_scaling import made_measurement
 from made_strong_weak import made_steps
 from PIL import Image
+from sklearn.decomposition import PCA
 from typer.testing import CliRunner
 from waiting import wait_until
 
@@ -34,19 +36,13 @@ def dolb(*arguments, code=0):
     return " ".join(outcome.output.split())
 
 
-def test_help_lists_every_command_with_a_sentence():
+def test_help_lists_every_command_keeps_what_stands_in_brackets_and_waits_for_no_large_package():
     text = dolb("--help")
     sent = ("sweep", "status", "cancel")
     for command in ("data", "run", *sent, "publish", "restore", "pages", "book", "archive", "view", "keep", "predict"):
         assert command in text
         assert len(dolb(command, "--help")) > 100
-
-
-def test_help_keeps_what_stands_in_brackets():
     assert "[default: DOLB_DATA, or a cache]" in dolb("data", "--help")
-
-
-def test_help_waits_for_no_large_package():
     program = "import sys, dolb.cli; print({'torch', 'numpy', 'xarray', 'rich'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
@@ -82,25 +78,33 @@ def test_a_sweep_says_what_came_out_and_goes_on_from_its_store(tmp_path):
     assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}
 
 
-def test_a_sweep_on_another_data_set_has_runs_of_its_own(tmp_path):
-    rng = np.random.default_rng(0)
-    for place in [f"{split}/{name}" for split in ("train", "test") for name in "ab"]:
-        (tmp_path / "images" / place).mkdir(parents=True)
-        for k in range(20):
-            Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(tmp_path / f"images/{place}/{k}.png")
-    name = f"imagefolder:{tmp_path / 'images'}"
+@pytest.fixture
+def photographs(tmp_path):
+    """A folder of images, two classes of twelve to train on, as the name of a data set and where it is."""
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 8, 8, 3)).astype(np.uint8)
+    for k, image in enumerate(pixels):
+        folder = tmp_path / "data" / "photos" / ("train" if k % 2 else "test") / ("cat" if k % 4 > 1 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{k}.png")
+    return "imagefolder:photos", tmp_path / "data"
+
+
+def test_a_sweep_on_another_data_set_has_runs_of_its_own(photographs, tmp_path):
+    name, folder = photographs
     narrow = ["--batch-sizes", "16", *TINY[2:], "--store", tmp_path / "store"]
     dolb("sweep", "batch-size", *narrow)
-    assert "1 runs, 0 in" in dolb("sweep", "batch-size", "--data", name, *narrow)
+    name = f"imagefolder:{folder / 'photos'}"
+    said = dolb("sweep", "batch-size", "--data", name, *narrow)
+    assert "1 runs, 0 in" in said
+    assert "batch_size lr accuracy seeds 16 0.1 " in said
     store = results.RunStore(tmp_path / "store")
     assert {str(store.get(key)["data"].item()) for key in store.keys()} == {"digits", name}  # noqa: SIM118
 
 
-@pytest.mark.parametrize("slug", [slug for slug in recipes.RECIPES if recipes.takes(slug, "data")])
-def test_on_another_data_set_nothing_else_of_an_experiment_changes(slug):
-    own, other = recipes.configs(slug, "demo"), recipes.configs(slug, "demo", data="mine")
-    assert {run.data for run in other} == {"mine"}
-    assert [run.as_dict() | {"data": "mine"} for run in own] == [run.as_dict() for run in other]
+def test_on_another_data_set_nothing_else_of_an_experiment_changes():
+    for slug in (slug for slug in recipes.RECIPES if recipes.takes(slug, "data")):
+        own, other = recipes.configs(slug, "demo"), recipes.configs(slug, "demo", data="mine")
+        assert [run.as_dict() | {"data": "mine"} for run in own] == [run.as_dict() for run in other], slug
 
 
 def test_winners_on_another_data_set_follow_from_the_search_on_it(tmp_path):
@@ -110,19 +114,16 @@ def test_winners_on_another_data_set_follow_from_the_search_on_it(tmp_path):
         store.put(made_run((0.5,) * run.epochs, **run.as_dict()))
     winners = ["sweep", slug, "--part", "winners", "--methods", "lars", "--batch-sizes", "128", "--dry-run"]
     assert "6 runs, 0 in" in dolb(*winners, "--data", "mine", "--store", tmp_path)
-    assert "of which 4 runs are not there" in dolb(*winners, "--store", tmp_path, code=2)
+    said = dolb(*winners, "--store", tmp_path, code=2)
+    assert "follows from the search" in said
+    assert "of which 4 runs are not there" in said
 
 
-def test_a_dry_run_trains_nothing(tmp_path):
-    assert "batch_size 20480" in dolb(
-        "sweep", "batch-size", "--scale", "paper", "--dry-run", "--store", tmp_path / "none"
-    )
+def test_a_dry_run_trains_nothing_and_its_lines_tell_runs_apart(tmp_path):
+    paper = ["sweep", "batch-size", "--scale", "paper", "--dry-run", "--store", tmp_path / "none"]
+    assert "batch_size 20480" in dolb(*paper)
     assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize("scale", ["demo", "paper"])
-def test_lines_of_a_dry_run_tell_runs_apart(scale):
-    for slug in recipes.RECIPES:
+    for slug, scale in itertools.product(recipes.RECIPES, ("demo", "paper")):
         configs = recipes.configs(slug, scale)
         lines = [line.split(maxsplit=1)[1] for line in cli._listing(configs)]
         assert len(set(lines)) == len({config.key for config in configs}), slug
@@ -144,23 +145,22 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_publishing_merges_runs_into_the_results_and_refuses_demo_runs(checkout):
-    store = results.RunStore(checkout / "store")
+def test_publishing_merges_the_studys_own_runs_into_the_results(checkout):
+    store, publish = results.RunStore(checkout / "store"), ["publish", "batch-size", "--store", checkout / "store"]
+    assert "dolb sweep batch-size" in dolb(*publish, code=2)
+    store.put(made_run((0.5,) * 5, data="imagefolder:mine", arch="resnet18"))
+    assert "holds no finished run of batch-size" in dolb(*publish, code=2)
+    store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18", subset="mine-0a1b2c3d"))
     store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18", seed=1))
-    assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
-    store.put(made_run((0.6,) * 5, data="cifar10", arch="resnet18", seed=2))
-    assert "2 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
-    assert results.load(checkout / "results" / "batch-size.nc").sizes["run"] == 2
-    store.put(made_run((0.6,) * 5, data="digits", seed=3))
-    assert "demo runs" in dolb("publish", "batch-size", "--store", store.folder, code=2)
-
-
-def test_publishing_leaves_foreign_files_alone_and_names_them(checkout):
-    store = results.RunStore(checkout / "store")
-    store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18"))
     (store.folder / "mine.nc").write_text("my own notes")
-    assert "left alone, as no key names them: mine.nc" in dolb("publish", "batch-size", "--store", store.folder)
-    assert (store.folder / "mine.nc").read_text() == "my own notes"
+    said = dolb(*publish)
+    assert "1 runs, 1 of them new" in said
+    assert "left alone, as no key names them: mine.nc" in said
+    store.put(made_run((0.6,) * 5, data="cifar10", arch="resnet18", seed=2))
+    assert "2 runs, 1 of them new" in dolb(*publish)
+    assert results.load(checkout / "results" / "batch-size.nc")["seed"].values.tolist() == [1, 2]
+    store.put(made_run((0.6,) * 5, data="digits", seed=3))
+    assert "demo runs" in dolb(*publish, code=2)
 
 
 @pytest.fixture
@@ -211,11 +211,7 @@ def test_runs_of_a_tree_with_changes_are_published_only_if_told(checkout):
     dolb("publish", "batch-size", "--store", store.folder)  # what is published already is not refused
 
 
-def test_publishing_an_empty_store_says_how_to_fill_it(tmp_path):
-    assert "dolb sweep batch-size" in dolb("publish", "batch-size", "--store", tmp_path, code=2)
-
-
-def test_what_is_simulated_is_renewed_without_a_new_measurement(checkout):
+def test_what_is_simulated_is_renewed_without_a_new_measurement_and_not_restored(checkout):
     measured, old = (
         made_measurement(experiment="step-timeline", data="cifar10", repeat=repeat).assign(same_order=("run", [True]))
         for repeat in (0, 1)
@@ -229,6 +225,8 @@ def test_what_is_simulated_is_renewed_without_a_new_measurement(checkout):
     assert old["key"].item() not in ds["key"].values
     assert (ds["source"] == "simulated").any()
     assert f"{(ds['source'] == 'simulated').sum().item()} of them new" in said
+    assert "1 of them new" in dolb("restore", "step-timeline", "--store", checkout / "store")
+    assert results.RunStore(checkout / "store").keys() == measured["key"].values.tolist()
 
 
 def test_steps_are_published_with_those_of_more_workers_on_every_device(checkout):
@@ -297,19 +295,6 @@ def test_winners_of_a_search_are_swept_from_its_store_a_restored_one_and_what_is
         assert dolb(*winners, "--dry-run", "--store", folder).count("optimizer lars") == 5
 
 
-def test_winners_without_a_search_are_a_clear_error(checkout, tmp_path):
-    said = dolb("sweep", "large-batch-remedies", "--part", "winners", "--store", tmp_path / "none", code=2)
-    assert "follows from the search" in said
-
-
-def test_what_is_simulated_is_not_restored(checkout):
-    made = [made_measurement(experiment="step-timeline", data="cifar10", repeat=repeat) for repeat in (0, 1)]
-    made[1]["source"] = ("run", ["simulated"])
-    results.save(results.merge(made), checkout / "results" / "step-timeline.nc")
-    assert "1 of them new" in dolb("restore", "step-timeline", "--store", checkout / "store")
-    assert results.RunStore(checkout / "store").keys() == [made[0]["key"].item()]
-
-
 @pytest.mark.slow
 def test_plain_papermill_runs_the_notebook_from_any_folder(repo_root, tmp_path):
     command = [sys.executable, "-m", "papermill", repo_root / "notebooks" / "01-batch-size.ipynb", "out.ipynb"]
@@ -326,23 +311,9 @@ def about(**changes):
     return config, {**config.as_dict(), "key": config.key, **known}
 
 
-@pytest.fixture
-def photographs(tmp_path):
-    """A folder of images, two classes of twelve, as the name of a data set and where it is."""
-    pixels = np.random.default_rng(0).integers(0, 256, (48, 8, 8, 3)).astype(np.uint8)
-    for k, image in enumerate(pixels):
-        folder = tmp_path / "data" / "photos" / ("train" if k % 2 else "test") / ("cat" if k % 4 > 1 else "dog")
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(folder / f"{k}.png")
-    return data.load("imagefolder:photos", tmp_path / "data"), tmp_path / "data"
-
-
-def test_publishing_noise_writes_the_images_of_the_map_where_the_data_set_is(photographs, tmp_path, monkeypatch):
-    photos, folder = photographs
-    for name in ("notebooks", "results"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "_toc.yml").write_text("format: jb-book\n")
-    monkeypatch.chdir(tmp_path)
+def test_publishing_noise_writes_the_images_of_the_map_where_the_data_set_is(photographs, checkout, tmp_path):
+    name, folder = photographs
+    photos = data.load(name, folder)
     place = np.random.default_rng(1).normal(size=(len(photos.train_labels), 2))
     keep = np.arange(len(place)) > 3
     until = noise.noise_until(place, photos.train_labels)
@@ -365,35 +336,22 @@ def test_publishing_noise_writes_the_images_of_the_map_where_the_data_set_is(pho
 
 
 @pytest.fixture
-def mapped(tmp_path):
-    """A mask of digits with its map: two principal components of the pixels."""
+def decided(tmp_path):
+    """The file of decisions of a review that dropped twenty examples, and the mask whose map was viewed."""
     digits = data.load("digits")
     pixels = digits.train_images.reshape(len(digits.train_labels), -1).astype(float)
-    centred = pixels - pixels.mean(axis=0)
-    coordinates = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    coordinates = PCA(2, random_state=0).fit_transform(pixels)
     until = noise.noise_until(coordinates, digits.train_labels)
-    return digits, {
-        "keep": until <= np.quantile(until, 0.95),
-        "coordinates": coordinates,
-        "noise_until": until,
-        "path": tmp_path / "keep.nc",
-    }
-
-
-def test_view_writes_a_page_with_the_map_and_every_removed_image(mapped, tmp_path):
-    digits, parts = mapped
-    path = masks.save_keep(data=digits, name="network", **parts)
-    text = dolb("view", path, "--output", tmp_path / "page", "--no-open")
-    page = tmp_path / "page" / "index.html"
-    assert str(page) in text
-    removed = int((~parts["keep"]).sum())
-    assert f"{removed:,} of 1,437" in page.read_text()
+    how = {"coordinates": coordinates, "noise_until": until}
+    mask = masks.save_keep(tmp_path / "keep.nc", until <= np.quantile(until, 0.95), digits, "network", **how)
+    path = tmp_path / "digits-decisions.json"
+    path.write_text(json.dumps(decisions.header(digits) | {"dropped": list(range(20))}))
+    return path, mask
 
 
 @pytest.mark.slow
-def test_view_serves_the_page_and_opens_a_browser_until_it_is_stopped(mapped, tmp_path):
-    digits, parts = mapped
-    path = masks.save_keep(data=digits, name="network", **parts)
+def test_view_serves_the_page_and_opens_a_browser_until_it_is_stopped(decided, tmp_path):
+    _, path = decided
     opened, browser = tmp_path / "opened.txt", tmp_path / "browser.sh"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(0o755)
@@ -413,39 +371,23 @@ def test_view_serves_the_page_and_opens_a_browser_until_it_is_stopped(mapped, tm
             server.kill()
 
 
-@pytest.fixture
-def decided(mapped, tmp_path):
-    """The file of decisions of a review that dropped twenty examples, and the file whose map was viewed."""
-    digits, parts = mapped
-    path = tmp_path / "digits-decisions.json"
-    path.write_text(json.dumps(decisions.header(digits) | {"dropped": list(range(20))}))
-    return path, masks.save_keep(data=digits, name="network", **parts)
-
-
 def test_keep_makes_a_mask_of_decisions_which_can_be_viewed_again(decided, tmp_path):
     path, viewed = decided
     target = tmp_path / "mine.nc"
     assert "20 of 1,437 examples of digits are dropped" in dolb("keep", path, "--map", viewed, "--output", target)
     keep = masks.load_keep(target, data.load("digits"))
     assert np.flatnonzero(~keep).tolist() == list(range(20))
-    dolb("view", target, "--output", tmp_path / "page", "--no-open")
-    assert "20 of 1,437" in (tmp_path / "page" / "index.html").read_text()
+    page = tmp_path / "page" / "index.html"
+    assert str(page) in dolb("view", target, "--output", page.parent, "--no-open")
+    assert "20 of 1,437" in page.read_text()
 
 
-@pytest.mark.parametrize("command", ["keep", "view", "run"])
-@pytest.mark.parametrize("place", ["folder", "read-only"])
-def test_what_cannot_be_written_where_asked_is_a_clear_error(decided, tmp_path, read_only, command, place):
-    taken = tmp_path / "taken"
-    (taken / "index.html").mkdir(parents=True)
-    target = {"keep": taken, "view": taken, "run": taken / "index.html"}[command]
-    words = {"keep": ["keep", decided[0]], "view": ["view", decided[1], "--no-open"], "run": ["run", "batch-size"]}
-    if place == "folder":
-        text = dolb(*words[command], "--output", target, code=2)
-    else:
+def test_what_cannot_be_written_where_asked_is_a_clear_error(decided, tmp_path, read_only):
+    for words in (["keep", decided[0]], ["view", decided[1], "--no-open"], ["run", "batch-size"]):
         with read_only(tmp_path):
-            text = dolb(*words[command], "--output", tmp_path / "new" / "out.ipynb", code=2)
-    assert "error:" in text
-    assert str(tmp_path) in text
+            text = dolb(*words, "--output", tmp_path / "new" / "out.ipynb", code=2)
+        assert "error:" in text
+        assert str(tmp_path) in text
 
 
 OWN = ["--sets", "full", "--batch-sizes", "256", "--seeds", "0", "--epochs", "1"]
@@ -466,18 +408,3 @@ def test_a_sweep_trains_on_a_mask_of_ones_own_and_another_one_makes_other_runs(d
     assert "2 runs, 2 in" in dolb("sweep", slug, *OWN, "--keep", f"mine={path}", "--store", store, "--dry-run")
     path.write_text(path.read_text().replace("[0, ", "["))
     assert "2 runs, 1 in" in dolb("sweep", slug, *OWN, "--keep", f"mine={path}", "--store", store, "--dry-run")
-
-
-def test_runs_on_a_mask_of_ones_own_are_not_published(checkout):
-    store = results.RunStore(checkout / "store")
-    for subset in ("full", "mine-0a1b2c3d"):
-        store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18", subset=subset))
-    assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
-
-
-def test_runs_on_data_of_ones_own_are_not_published(checkout):
-    store = results.RunStore(checkout / "store")
-    store.put(made_run((0.5,) * 5, data="imagefolder:mine", arch="resnet18"))
-    assert "holds no finished run of batch-size" in dolb("publish", "batch-size", "--store", store.folder, code=2)
-    store.put(made_run((0.5,) * 5, data="cifar10", arch="resnet18"))
-    assert "1 runs, 1 of them new" in dolb("publish", "batch-size", "--store", store.folder)
