@@ -266,16 +266,17 @@ def cases(line: str) -> list[tuple[str, str]]:
 CASES = [case for line in REFUSED.strip().splitlines() if not line.startswith("#") for case in cases(line)]
 
 
-def folder_of(name: str, classes: tuple[str, ...] = ("cat", "dog"), more: tuple[str, ...] = ()) -> Path:
-    """Make a folder of images, twelve of each class to train on and two to test."""
+def folder_of(name: str, *empty: str) -> Path:
+    """Make a folder of images, twelve of each class to train on and two to test, and of some classes none."""
     random = np.random.default_rng(0)
     for split, n in (("train", 12), ("test", 2)):
-        for kind in (*classes, *(more if split == "train" else ())):
-            (Path(name) / split / kind).mkdir(parents=True)
-            for k in range(n if kind not in more else 0):
-                Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(
-                    Path(name) / split / kind / f"{k}.png"
-                )
+        for kind in ("cat", "dog"):
+            folder = Path(name, split, kind)
+            folder.mkdir(parents=True)
+            for k in range(n):
+                Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{k}.png")
+    for kind in empty:
+        Path(name, "train", kind).mkdir()
     return Path(name)
 
 
@@ -304,9 +305,9 @@ def make_folders() -> None:
             Path(kind, split, "cat").mkdir(parents=True)
             for k in range(n):
                 Image.new("RGB", (8, 8)).save(f"{kind}/{split}/cat/{k}.png")
-    folder_of("empty-class", more=("bird",))
-    (folder_of("texts-only", more=("bird",)) / "train/bird/notes.txt").touch()
-    (folder_of("folders-called-images", more=("bird",)) / "train/bird/x.png").mkdir()
+    folder_of("empty-class", "bird")
+    (folder_of("texts-only", "bird") / "train/bird/notes.txt").touch()
+    (folder_of("folders-called-images", "bird") / "train/bird/x.png").mkdir()
     (folder_of("other-classes") / "test/cat").rename("other-classes/test/bird")
     shutil.rmtree(folder_of("fewer-classes") / "test/dog")
     shutil.copytree("pets/test/cat", folder_of("more-classes") / "test/bird")

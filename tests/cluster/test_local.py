@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from sweeping import LONG, SHORT, assert_same_bits, dolb, ended, in_mid_run, let_go, made, scenario
 
 from dolb import cluster
@@ -34,47 +33,13 @@ def test_status_shows_the_end_of_the_log_of_a_task_that_failed(store):
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("partiton: gpu", "'partiton' is not known (did you mean 'partition'?); accepted: partition, account"),
-        ("minutes: 2 hours", "minutes '2 hours' is not understood; accepted: a whole number from 5"),
-        ("minutes: 2h: 3", "cannot be read"),
-        ("gpus: -1", "gpus -1 is not understood; accepted: a whole number from 0"),
-        ("setup: module load cuda", "accepted: a list of lines"),
-        ("- gpu", "has no names with values; accepted: partition"),
-    ],
-)
-def test_a_mistake_in_a_site_file_is_one_line_that_names_it(tmp_path, monkeypatch, line, says):
-    site = tmp_path / "site.yml"
-    site.write_text(f"{line}\n")
-    monkeypatch.setenv("DOLB_SITE", str(site))
-    text = dolb("sweep", *SHORT, "--on", "slurm", "--store", tmp_path, code=2)
-    assert str(site) in text
-    assert says in text
-    assert not (tmp_path / "jobs").exists()
-
-
-def test_the_example_of_a_site_file_is_one(repo_root):
+def test_the_environment_names_a_site_file_and_the_example_is_one(tmp_path, monkeypatch, repo_root):
     site = cluster.read_site(repo_root / "deploy" / "slurm" / "site.yml")
     assert (site.gpus, site.partition) == (1, None)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--on", "moon"], "accepted: slurm, local"),
-        (["--on", "local", "--parallel", "0"], "a whole number from 1"),
-        (["--parallel", "2"], "say --on slurm or --on local"),
-    ],
-)
-def test_what_cannot_be_sent_is_a_clear_error(tmp_path, arguments, says):
-    assert says in dolb("sweep", *SHORT, *arguments, "--store", tmp_path, code=2)
-    assert not (tmp_path / "jobs").exists()
-
-
-def test_the_status_of_a_store_from_which_nothing_was_sent_is_an_error(tmp_path):
-    assert "nothing was sent" in dolb("status", "--store", tmp_path, code=2)
+    monkeypatch.setenv("DOLB_SITE", str(tmp_path / "site.yml"))
+    (tmp_path / "site.yml").write_text("partiton: gpu\n")
+    text = dolb("sweep", *SHORT, "--on", "slurm", "--store", tmp_path, code=2)
+    assert "'partiton' is not known (did you mean 'partition'?); accepted: partition, account" in text
 
 
 def test_nodes_without_a_job_that_has_them_are_a_clear_error(tmp_path):
@@ -83,14 +48,8 @@ def test_nodes_without_a_job_that_has_them_are_a_clear_error(tmp_path):
     assert "no number of ranks can be dealt equally" in dolb("sweep", *few, "--ranks", "3", code=2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ([], "accepted: an experiment, or --all"),
-        (["--all", "-p", "epoch=2"], "no notebook has a parameter 'epoch'"),
-        (["batch-size", "-p", "epoch=2"], "did you mean 'epochs'?"),
-    ],
-)
-def test_a_notebook_that_cannot_be_run_is_a_clear_error(tmp_path, arguments, says):
-    assert says in dolb("run", *arguments, "--on", "local", "--store", tmp_path, code=2)
+def test_a_parameter_that_no_notebook_has_is_an_error_before_anything_is_sent(tmp_path):
+    asked = ["-p", "epoch=2", "--on", "local", "--store", tmp_path]
+    assert "no notebook has a parameter 'epoch'" in dolb("run", "--all", *asked, code=2)
+    assert "did you mean 'epochs'?" in dolb("run", "batch-size", *asked, code=2)
     assert not (tmp_path / "jobs").exists()

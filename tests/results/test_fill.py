@@ -50,20 +50,18 @@ def filled(n: int, maker, store: Path | None, **options) -> xr.Dataset:
     return fill(grid(n), maker, store=store, progress=False, **options)
 
 
-def test_what_is_in_the_store_of_the_environment_is_not_made_again_and_is_counted(tmp_path, monkeypatch, capsys):
+def test_what_is_in_the_store_of_the_environment_is_counted_and_progress_in_a_log_is_plain_lines(
+    tmp_path, monkeypatch, capsys
+):
+    assert filled(2, Maker(), None).sizes["run"] == 2  # without a store results live in the Dataset alone
     monkeypatch.setenv("DOLB_STORE", str(tmp_path))
-    fill(grid(2), Maker())
-    maker = Maker()
-    fill(grid(3), maker)
-    assert maker.made == [2]
-    assert f"2 of 3 runs are in {tmp_path}" in capsys.readouterr().err
-
-
-def test_in_a_log_progress_is_plain_lines(tmp_path, capsys):
-    fill(grid(3), Maker(), store=tmp_path)
+    fill(grid(3), Maker())
     said = capsys.readouterr().err
     assert "\r" not in said
     assert [line.split(",")[0] for line in said.splitlines()] == ["runs: 1 of 3 (run)", "runs: 3 of 3 (run)"]
+    fill(grid(4), maker := Maker())
+    assert maker.made == [3]
+    assert f"3 of 4 runs are in {tmp_path}" in capsys.readouterr().err
 
 
 def test_results_come_in_the_order_asked_for_and_are_not_made_again(tmp_path):
@@ -77,10 +75,6 @@ def test_results_come_in_the_order_asked_for_and_are_not_made_again(tmp_path):
     assert len(maker.made) == 3
     filled(4, maker, tmp_path)
     assert maker.made[3:] == [3]
-
-
-def test_without_a_store_results_live_in_the_dataset_alone():
-    assert filled(2, Maker(), None).sizes["run"] == 2
 
 
 @pytest.mark.faults
@@ -106,11 +100,6 @@ def test_a_store_that_cannot_be_written_is_refused_before_anything_is_made(tmp_p
             filled(3, maker, tmp_path)
         xr.testing.assert_identical(filled(2, maker, tmp_path), first)  # what is finished can be had all the same
     assert maker.made == []
-
-
-def test_nothing_to_make_is_refused():
-    with pytest.raises(ValueError, match="no masks to make: the list of configs is empty"):
-        fill([], Maker(), what="masks")
 
 
 # Time, and what cannot be had
@@ -144,7 +133,9 @@ def test_where_it_is_foreseen_nothing_begins_that_would_end_late(tmp_path, clock
     assert filled(3, make, tmp_path, time_limit=15, foresee=True).sizes["run"] == 1
 
 
-def test_a_time_limit_too_short_for_anything_says_so(tmp_path):
+def test_nothing_to_make_and_no_time_to_make_it_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="no masks to make: the list of configs is empty"):
+        fill([], Maker(), what="masks")
     with pytest.raises(TimeoutError, match="the time limit of 0 s ended before any of 2 runs did"):
         filled(2, Maker(), tmp_path, time_limit=0)
 
@@ -176,20 +167,15 @@ def test_an_error_leaves_what_was_made_in_the_store_and_no_claim(tmp_path):
 # Signals
 
 
-def test_ctrl_c_takes_effect_once_what_is_in_hand_is_saved(tmp_path):
+@pytest.mark.parametrize("gentle", [True, False])
+def test_ctrl_c_takes_effect_once_what_is_in_hand_is_saved_and_says_how_to_go_on(tmp_path, capsys, gentle):
     maker = Maker(after=lambda todo: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        filled(3, maker, tmp_path, gentle=True)
+        fill(grid(3), maker, store=tmp_path, gentle=gentle)
     assert maker.made == [0]
     assert results.RunStore(tmp_path).keys() == [grid(1)[0].key]
-
-
-def test_what_is_interrupted_says_how_to_go_on(tmp_path, capsys):
-    for gentle in (True, False):
-        with pytest.raises(KeyboardInterrupt):
-            fill(grid(3), Maker(after=lambda todo: signal.raise_signal(signal.SIGINT)), store=tmp_path, gentle=gentle)
-        said = f"interrupted: finished runs are kept in {tmp_path}; the same command goes on from there"
-        assert capsys.readouterr().err.splitlines()[-1] == said
+    said = f"interrupted: finished runs are kept in {tmp_path}; the same command goes on from there"
+    assert capsys.readouterr().err.splitlines()[-1] == said
 
 
 def test_a_second_sigterm_as_schedulers_send_it_breaks_nothing_off(tmp_path):
@@ -261,17 +247,10 @@ def test_processes_share_a_store_and_make_everything_once(tmp_path, start):
     assert nothing.made == []
 
 
-def held(store: Path, key: str) -> bool:
-    if not (store / "locks").is_dir():
-        return False
-    with results.RunStore(store).claim(key) as mine:
-        return not mine
-
-
 @pytest.mark.faults
 def test_what_a_killed_process_held_is_taken_over(tmp_path, start):
     holder = start(1, tmp_path, Maker(seconds=600))
-    wait_until(lambda: held(tmp_path, grid(1)[0].key))
+    wait_until(lambda: results.RunStore(tmp_path).held(grid(1)[0].key))
     maker = Maker()
     threading.Timer(1.0, holder.kill).start()
     assert filled(3, maker, tmp_path).sizes["run"] == 3
@@ -280,7 +259,7 @@ def test_what_a_killed_process_held_is_taken_over(tmp_path, start):
 
 def test_in_order_nothing_is_made_before_what_another_process_holds(tmp_path, start):
     start(1, tmp_path, Maker(seconds=1.0))
-    wait_until(lambda: held(tmp_path, grid(1)[0].key))
+    wait_until(lambda: results.RunStore(tmp_path).held(grid(1)[0].key))
     seen: list[bool] = []
 
     def make(todo: Todo[RunConfig]) -> Iterator[xr.Dataset]:
