@@ -50,36 +50,26 @@ def pages(root: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.html")}
 
 
-def test_index_leads_to_the_first_page(book):
-    assert "book/intro.html" in (book / "_build/html/index.html").read_text()
-
-
-def test_chart_pages_load_the_bundle_from_disk_and_others_do_not_load_it(book):
-    chart_page = (book / "_build/html/notebooks/01-planted.html").read_text()
-    assert 'src="../_static/vega-bundle.js' in chart_page
-    assert "vega-bundle" not in (book / "_build/html/book/intro.html").read_text()
+def test_pages_load_all_from_disk_and_only_those_with_charts_load_what_draws_them(book):
+    made = pages(book)
+    assert "book/intro.html" in made["index.html"]
+    assert 'src="../_static/vega-bundle.js' in made["notebooks/01-planted.html"]
+    assert "vega-bundle" not in made["book/intro.html"]
     bundle = (book / "_build/html/_static/vega-bundle.js").read_text()
     versions = json.loads(re.search(r"window\.VEGA_DEBUG=(\{.*?\});", bundle)[1])
     assert versions["vegalite_version"] == alt.VEGALITE_VERSION
-
-
-def test_no_page_loads_anything_from_another_host(book):
-    for name, page in pages(book).items():
+    for name, page in made.items():
         assert not re.search(r'<(script|img|iframe)[^>]+src="(https?:)?//', page), name
         assert not re.search(r'<link[^>]+rel="(stylesheet|preload)"[^>]+href="(https?:)?//', page), name
 
 
-def test_set_up_does_not_show(book):
-    assert "data_dir = None" not in re.sub("<[^>]+>", "", pages(book)["notebooks/01-planted.html"])
-
-
-def test_published_notebook_does_not_name_folders_of_this_machine(book):
-    notebook = (book / "_build/html/_sources/notebooks/01-planted.ipynb").read_text()
-    assert str(book) not in notebook
-
-
-def test_what_a_notebook_writes_into_its_folder_is_published_beside_its_page(book):
-    assert (book / "_build/html/notebooks/01-planted-files/beside.txt").read_text() == "beside the page"
+def test_a_notebook_is_published_with_what_it_wrote_and_without_set_up_or_folders_of_this_machine(book):
+    built, page = book / "_build" / "html", pages(book)["notebooks/01-planted.html"]
+    assert "epochs = 2" not in re.sub("<[^>]+>", "", page)
+    assert str(book) not in (built / "_sources/notebooks/01-planted.ipynb").read_text()
+    assert (built / "notebooks/01-planted-files/beside.txt").read_text() == "beside the page"
+    assert "user-redirect" not in page  # nowhere to launch it without a repository
+    assert "binder" not in page
 
 
 def test_plain_jupyter_book_build_works_on_notebooks_without_outputs(book, vega, tmp_path):
@@ -89,11 +79,6 @@ def test_plain_jupyter_book_build_works_on_notebooks_without_outputs(book, vega,
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(root), "-q"]
     subprocess.run(command, check=True, capture_output=True)
     assert "planted" in pages(root)["notebooks/01-planted.html"]
-
-
-def test_without_a_repository_no_page_offers_to_launch_it(book):
-    assert "user-redirect" not in (page := pages(book)["notebooks/01-planted.html"])
-    assert "binder" not in page
 
 
 def test_another_scale_is_said_and_notebooks_are_launched_where_the_environment_says(book, tmp_path, vega, monkeypatch):
@@ -135,24 +120,20 @@ def test_refused_notebook_is_named_and_the_previous_pages_stay(book_with_pages, 
     assert pages(book_with_pages) == {"index.html": "the previous pages"}
 
 
-def test_every_refused_notebook_is_named_and_one_that_the_contents_do_not_list_is_not_run(book_with_pages):
-    for name in ("01-planted", "02-planted", "03-planted", "04-waits"):
-        write_notebook(book_with_pages / "notebooks" / f"{name}.ipynb", "1 / 0" if name != "02-planted" else "1")
+def test_all_notebooks_are_checked_before_one_runs_and_of_those_listed_every_refused_one_is_named(book_with_pages):
+    notebooks = book_with_pages / "notebooks"
+    for name in ("01-planted", "03-planted", "04-waits"):
+        write_notebook(notebooks / f"{name}.ipynb", "1 / 0")
+    nbformat.write(new_notebook(), notebooks / "02-planted.ipynb")
     with open(book_with_pages / "_toc.yml", "a", encoding="utf-8") as contents:
         contents.write("  - file: notebooks/02-planted\n  - file: notebooks/03-planted\n")
+    with pytest.raises(ParameterError, match=r"02-planted\.ipynb: 0 cells are tagged 'parameters'"):
+        build_book(book_with_pages)
+    assert not (book_with_pages / "_build" / "staging").exists()
+    write_notebook(notebooks / "02-planted.ipynb", "1")
     with pytest.raises(GateError, match="2 of 3 notebooks") as raised:
         build_book(book_with_pages)
     assert [f"0{k}" in str(raised.value) for k in (1, 2, 3, 4)] == [True, False, True, False]
-
-
-def test_every_notebook_is_checked_before_the_first_one_runs(book_with_pages):
-    write_notebook(book_with_pages / "notebooks" / "01-planted.ipynb")
-    nbformat.write(new_notebook(), book_with_pages / "notebooks" / "02-none.ipynb")
-    with open(book_with_pages / "_toc.yml", "a", encoding="utf-8") as contents:
-        contents.write("  - file: notebooks/02-none\n")
-    with pytest.raises(ParameterError, match=r"02-none\.ipynb: 0 cells are tagged 'parameters'"):
-        build_book(book_with_pages)
-    assert not (book_with_pages / "_build" / "staging").exists()
 
 
 # --- reuse --------------------------------------------------------------------------------------------------------
@@ -177,25 +158,20 @@ def counted(tmp_path: Path, repo_root: Path):
     return root, staged
 
 
-def test_a_notebook_whose_inputs_are_the_same_is_reused_and_that_is_said(counted):
-    _, staged = counted
+def test_a_notebook_is_reused_until_its_inputs_change(counted):
+    root, staged = counted
     assert staged() == (1, [])
     runs, said = staged()
     assert runs == 1
     assert "reused 1 of 1" in said[0]
     assert "01-planted" in said[0]
     assert [staged("demo")[0] for _ in range(2)] == [2, 3]  # there it is to measure
-
-
-def test_a_notebook_whose_inputs_changed_runs_again(counted):
-    root, staged = counted
-    staged()
     changes = {
         "notebooks/01-planted.ipynb": ("lr = 0.1", "lr = 0.2"),
         "results/a.nc": ("a result", "another"),
         "_build/executed/01-planted.ipynb": ("lr = 0.2", "lr = 0.3"),
     }
-    for runs, (name, change) in enumerate(changes.items(), start=2):
+    for runs, (name, change) in enumerate(changes.items(), start=4):
         text = (root / name).read_text()
         (root / name).write_text(text.replace(*change))
         assert (root / name).read_text() != text

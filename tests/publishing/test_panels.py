@@ -22,7 +22,7 @@ def spec_of(markup: str) -> dict:
 
 @pytest.fixture
 def chart():
-    data = pd.DataFrame({"x": [1], "name": ["</script><b>"]})
+    data = pd.DataFrame({"x": [1], "name": ["</script><b>"], "ground": ["black"]})
     return alt.Chart(data).mark_text(fontSize=7, color="black").encode(x="x", color="name", text="name")
 
 
@@ -35,19 +35,14 @@ def test_a_chart_carries_its_alternative_text_its_caption_and_its_own_id(chart):
     assert ids[0] != ids[1]
 
 
-def test_a_chart_has_no_ground_of_its_own_and_no_small_letters(chart):
-    spec = spec_of(panels.show(chart.configure_axis(labelFontSize=8), "Alternative text.").data)
+def test_a_chart_has_the_colours_of_its_page_but_for_scales_and_data_and_no_small_letters(chart):
+    shade = alt.Color("x:Q").scale(range=["black", "white"])
+    spec = spec_of(panels.show(chart.encode(color=shade).configure_axis(labelFontSize=8), "Alternative text.").data)
     assert spec["background"] is None
     assert spec["mark"]["fontSize"] == spec["config"]["axis"]["labelFontSize"] == panels.LEAST_FONT_SIZE
     assert spec["mark"]["color"] == spec["config"]["axis"]["labelColor"] == "currentColor"
-
-
-def test_the_ends_of_a_scale_between_colours_and_the_data_stay_as_they_are():
-    data = pd.DataFrame({"x": [1.0], "y": ["black"]})
-    shade = alt.Color("x:Q").scale(range=["black", "white"])
-    spec = spec_of(panels.show(alt.Chart(data).mark_point().encode(color=shade), "Alternative text.").data)
     assert spec["encoding"]["color"]["scale"]["range"] == ["black", "white"]
-    assert next(iter(spec["datasets"].values()))[0]["y"] == "black"
+    assert next(iter(spec["datasets"].values()))[0]["ground"] == "black"
 
 
 def test_a_chart_of_many_points_is_drawn_on_a_canvas_which_knows_no_theme():
@@ -57,33 +52,22 @@ def test_a_chart_of_many_points_is_drawn_on_a_canvas_which_knows_no_theme():
     assert "currentColor" not in markup
 
 
-@pytest.fixture
-def open_notebook(monkeypatch):
-    """What the kernel of a notebook has that somebody has opened: a shell, and a session's name."""
+def test_in_an_open_notebook_a_chart_is_one_that_jupyterlab_draws_and_its_caption_follows(chart, monkeypatch):
     InteractiveShell.instance()
-    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/01-batch-size.ipynb")
-    yield
-    InteractiveShell.clear_instance()
-
-
-@pytest.mark.usefixtures("open_notebook")
-def test_in_an_open_notebook_a_chart_is_one_that_jupyterlab_draws_and_its_caption_follows(chart):
-    with capture_output() as shown:
-        below = panels.show(chart, "Rises.", "It rises & falls.")
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/01-batch-size.ipynb")  # as for a notebook that somebody has open
+    try:
+        with capture_output() as shown:
+            below = panels.show(chart.properties(width="container"), "Rises.", "It rises & falls.")
+    finally:
+        InteractiveShell.clear_instance()
     (output,) = shown.outputs
     ((kind, spec),) = ((kind, spec) for kind, spec in output.data.items() if kind != "text/plain")
+    assert spec["width"] > 300
     assert kind == "application/vnd.vegalite.v5+json"  # the newest that JupyterLab 4 knows
     assert spec["description"] == output.data["text/plain"] == "Rises."
     assert output.metadata[kind]["embed_options"]["renderer"] == "svg"
     assert "It rises &amp; falls." in below.data
     assert "<script" not in below.data
-
-
-@pytest.mark.usefixtures("open_notebook")
-def test_in_an_open_notebook_a_chart_as_wide_as_its_page_has_a_width_of_its_own(chart):
-    with capture_output() as shown:
-        panels.show(chart.properties(width="container"), "Rises.")
-    assert shown.outputs[0].data["application/vnd.vegalite.v5+json"]["width"] > 300
 
 
 def test_a_table_has_its_long_cells_whole_and_its_caption():
@@ -114,14 +98,10 @@ def test_a_chip_leads_to_the_claims_row():
     assert "not yet measured" in shown.data
 
 
-@pytest.fixture
-def runs():
-    commits = ["a" * 40, "b" * 40 + "+changes"]
-    made = [made_run((0.5,) * 5, seed=seed, data="cifar10") for seed in range(2)]
-    return results.merge([ds.assign(commit=("run", [commit])) for ds, commit in zip(made, commits, strict=True)])
-
-
-def test_the_panel_says_what_was_run_and_gives_the_commands_and_the_data(runs):
+def test_the_panel_says_what_was_run_and_gives_the_commands_and_the_data():
+    made = [made_run((0.5,) * 5, seed=seed, data="cifar10") for seed in range(3)]
+    commits = ["a" * 40, *["b" * 40 + "+changes"] * 2]
+    runs = results.merge([ds.assign(commit=("run", [commit])) for ds, commit in zip(made, commits, strict=True)])
     frame = pd.DataFrame({"a": ["é"], "b": [1]})
     panel = panels.what_was_run(runs, "batch-size", "01-batch-size", "published", {"cells": frame}, "<16> cores").data
     commands = re.findall("<code>(.*?)</code>", panel)
@@ -129,13 +109,8 @@ def test_the_panel_says_what_was_run_and_gives_the_commands_and_the_data(runs):
     assert commands[1] == "papermill notebooks/01-batch-size.ipynb out.ipynb -p scale published"
     assert "device minutes, &lt;16&gt; cores" in panel
     assert base64.b64decode(re.search(r"base64,([^\"]+)", panel)[1]).decode() == "a,b\né,1\n"
-
-
-def test_the_panel_has_one_short_commit_and_says_which_runs_no_commit_can_give_again(runs):
-    panel = panels.what_was_run(runs, "batch-size", "01-batch-size", "published", {}).data
-    assert "<summary>1 more</summary>" in panel
-    assert "a" * 13 not in panel
-    assert "1 of the runs: their code had changes" in panel
+    assert f"<td>{'b' * 12}<details><summary>1 more</summary>{'a' * 12}<" in panel  # that of the most runs first
+    assert "2 of the runs: their code had changes" in panel
 
 
 def test_a_file_is_in_the_page_and_a_large_one_beside_it(tmp_path, monkeypatch):
