@@ -86,7 +86,32 @@ def make(
         from dolb import planted
 
         return planted.measure_all(configs, time_limit=time_limit, **work)
-    return _train(slug, scale, configs, changes, work, time_limit, {"at_once": at_once, "step": step})
+    networks, subsets, begun = recipes.networks(scale), changes.get("own", {}), time.monotonic()
+    if isinstance(configs[0], FilterConfig):
+        from dolb import maps
+
+        return maps.make(configs, networks, time_limit=time_limit, **work)
+    from dolb.training import first_updates, landscape, noise_scale
+    from dolb.training.sweep import sweep as train_all
+
+    measured: dict[type, Callable[..., xr.Dataset]] = {
+        LandscapeConfig: landscape.measure_all,
+        NoiseScaleConfig: noise_scale.measure_all,
+        StartConfig: first_updates.record_all,
+    }
+    make_runs = measured.get(type(configs[0]), train_all)
+    if any(set(config.subsets) - {"full", *subsets} for config in configs):  # masks that have to be made
+        from dolb import maps
+
+        masks = maps.make(recipes.masks_of(configs, scale), networks, time_limit=time_limit, **work)
+        if masks.attrs["unfinished"]:
+            return masks
+        subsets = subsets | maps.subsets(masks)
+        if make_runs is train_all:
+            configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
+    if time_limit is not None:
+        time_limit = max(0.0, begun + time_limit - time.monotonic())
+    return make_runs(configs, subsets=subsets, time_limit=time_limit, at_once=at_once, step=step, **work)
 
 
 def accuracies(ds: xr.Dataset) -> pd.DataFrame:
@@ -108,42 +133,6 @@ def finished(runs: results.RunStore, slug: str, data: str | None = None) -> list
         known = {data} if data else {*recipes.data_sets(slug), *recipes.DEMO_DATA}
         own = [ds for ds in own if str(ds["data"].item()) in known]
     return [ds for ds in own if "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))]
-
-
-def _train(
-    slug: str, scale: str, configs: list[Any], changes: dict[str, Any], work: dict[str, Any], time_limit: float | None,
-    how: dict[str, Any],
-) -> xr.Dataset:  # fmt: skip
-    """Make maps and masks, or train runs after making the masks that they need."""
-    from dolb.training import first_updates, landscape, noise_scale
-    from dolb.training.sweep import sweep as train_all
-
-    begun = time.monotonic()
-
-    def left() -> float | None:
-        return None if time_limit is None else max(0.0, begun + time_limit - time.monotonic())
-
-    measured: dict[type, Callable[..., xr.Dataset]] = {
-        LandscapeConfig: landscape.measure_all,
-        NoiseScaleConfig: noise_scale.measure_all,
-        StartConfig: first_updates.record_all,
-    }
-    networks, make_runs = recipes.networks(scale), measured.get(type(configs[0]), train_all)
-    if isinstance(configs[0], FilterConfig):
-        from dolb import maps
-
-        return maps.make(configs, networks, time_limit=left(), **work)
-    subsets = changes.get("own", {})
-    if any(set(config.subsets) - {"full", *subsets} for config in configs):
-        from dolb import maps
-
-        masks = maps.make(recipes.masks_of(configs, scale), networks, time_limit=left(), **work)
-        if masks.attrs["unfinished"]:
-            return masks
-        subsets = subsets | maps.subsets(masks)
-        if make_runs is train_all:
-            configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
-    return make_runs(configs, subsets=subsets, time_limit=left(), **how, **work)
 
 
 def _own_sets(texts: Sequence[str], data: str, data_dir: Path | None) -> dict[str, Any]:

@@ -7,7 +7,6 @@ Its root is the tree of a commit, so that what is unpacked is a checkout; beside
 from __future__ import annotations
 
 import html
-import json
 import math
 import os
 import re
@@ -22,14 +21,12 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO
-from urllib.parse import unquote
 
 from dolb.publishing.book import Say, build_book
 from dolb.results.files import write_whole
 
 BOOK = "html"
 MANIFEST = "manifest-sha256.txt"
-METADATA = "ro-crate-metadata.json"
 # As for the numbers that tests keep: tight enough to see any change of method, wide enough for another processor.
 RELATIVE, ABSOLUTE = 1e-5, 1e-12
 # An archive has no history, by which a page names its commit in the footer. Charts and their data are named by hashes
@@ -126,22 +123,17 @@ def _unpack(file: Path, tree: Path) -> list[str]:
 
 
 def _changed_files(tree: Path) -> list[str]:
-    """Return a line for each file that is missing, not listed, or not of the hash that manifest or metadata give."""
+    """Return a line for each file that is missing, not listed, or not of the hash that the manifest gives."""
     from dolb.publishing.crate import sha256
 
-    if absent := [f"{name} is missing" for name in (MANIFEST, METADATA) if not (tree / name).is_file()]:
-        return absent
+    if not (tree / MANIFEST).is_file():
+        return [f"{MANIFEST} is missing"]
     lines = (tree / MANIFEST).read_text(encoding="utf-8").splitlines()
     listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    archived = set(listed.items())
     there = {name: sha256(tree / name) for name in _files(tree) if name != MANIFEST}
-    if there[METADATA] == listed.get(METADATA):
-        graph = json.loads((tree / METADATA).read_text(encoding="utf-8"))["@graph"]
-        archived |= {(unquote(entity["@id"]), entity["sha256"]) for entity in graph if "sha256" in entity}
-    found = {f"{name} is not in {MANIFEST}" for name in there.keys() - listed.keys()}
-    for name, digest in archived:
-        if there.get(name) != digest:
-            found.add(f"{name} has changed" if name in there else f"{name} is missing")
+    found = [f"{name} is not in {MANIFEST}" for name in there.keys() - listed.keys()]
+    found += [f"{name} is missing" for name in listed.keys() - there.keys()]
+    found += [f"{name} has changed" for name in listed.keys() & there.keys() if listed[name] != there[name]]
     return sorted(found)
 
 
