@@ -34,10 +34,8 @@ data imagefolder:{none,text.txt,loop,empty,train-is-a-file} | *
 data imagefolder:~nobody-here/pets                    | ~nobody-here
 data imagefolder:train-only                           | has no folder test
 data imagefolder:test-only                            | has no folder train
-data imagefolder:no-classes                           | no-classes/train
-data imagefolder:images-without-classes               | images-without-classes/train
+data imagefolder:{no-classes,images-without-classes,classes-loop} | */train
 data imagefolder:{empty-class,texts-only,folders-called-images} | train/bird
-data imagefolder:classes-loop                         | classes-loop/train
 data imagefolder:{other-classes,more-classes}         | bird
 data imagefolder:fewer-classes                        | dog
 data imagefolder:{no-image,empty-image,truncated-png,a-billion-pixels,no-pixels,link-to-nothing} | train/cat/bad.png
@@ -75,10 +73,9 @@ filter imagefolder:pets --extractor smallnet-4 --features f.npy | one of them
 filter imagefolder:pets --epochs {0,many}             | --epochs
 filter imagefolder:pets --epochs 99999999999999999999 | epochs 99999999999999999999
 filter imagefolder:pets --epochs 999999999999         | 999999999999
-filter imagefolder:pets --device tpu                  | tpu
+{filter imagefolder:pets,sweep batch-size,recommend digits} --device tpu | tpu
 filter imagefolder:pets --device cuda:99              | cuda
-filter imagefolder:pets --out {mask.csv,folder.nc}    | *
-filter imagefolder:pets --out pets                    | pets
+filter imagefolder:pets --out {mask.csv,folder.nc,pets} | *
 filter imagefolder:pets --out text.txt/mask.nc        | text.txt
 filter imagefolder:pets --store {text.txt,loop}       | *
 filter imagefolder:pets --shar 0.1                    | --shar
@@ -91,15 +88,13 @@ filter imagefolder:alike --method knee --features alike.npy | alike
 filter imagefolder:pets --features {none.npy,empty.npy,text.npy,truncated.npy,claims-much.npy,no-header.npy} | *
 filter imagefolder:pets --features {version-9.npy,arrays.npz,objects.npy,texts.npy,complex.npy,flags.npy} | *
 filter imagefolder:pets --features {scalar.npy,flat.npy,cube.npy,no-rows.npy,no-columns.npy,nan.npy,minus-inf.npy} | *
-filter imagefolder:pets --features huge.npy           | huge.npy
-filter imagefolder:pets --features pets               | pets
+filter imagefolder:pets --features {huge.npy,pets}    | *
 filter imagefolder:pets --features short.npy          | 3 rows
 filter imagefolder:pets --features long.npy           | 25 rows
 # train
-train imagefolder:none                                | none
+{train imagefolder:none,recommend imagefolder:none,sweep batch-size --data imagefolder:none} | none
 train imagefolder:pets --keep {none.nc,empty.nc,text.txt,truncated.nc,flipped.nc,foreign.nc,other.nc,no-mask.nc} | *
-train imagefolder:pets --keep from-tomorrow.nc        | from-tomorrow.nc
-train imagefolder:pets --keep pets                    | pets
+train imagefolder:pets --keep {from-tomorrow.nc,pets} | *
 train imagefolder:pets --keep all.nc                  | the mask removes nothing
 train imagefolder:pets --out page.pdf                 | page.pdf
 train imagefolder:pets --out text.txt/page.html       | text.txt
@@ -109,25 +104,18 @@ train imagefolder:pets --batch-size 0                 | --batch-size
 train imagefolder:pets --lr {0,-1,nan,inf}            | lr
 train imagefolder:pets --arch {resnet19,volumenet}    | *
 train imagefolder:pets --seeds {1,1000}               | --seeds
-train imagefolder:pets --store text.txt               | text.txt
+{train imagefolder:pets,sweep batch-size,restore batch-size,recommend digits} --store text.txt | text.txt
 # recommend
 recommend                                             | Missing argument
-recommend imagefolder:none                            | none
-recommend digit                                       | did you mean 'digits'
+{recommend,sweep batch-size --data,view mapped.nc --no-open --data} digit | did you mean 'digits'
 recommend digits --arch {resnet19,volumenet,efficientnet-lite0} | *
 recommend digits --seeds 1                            | --seeds
 recommend digits --epochs 0                           | --epochs
-recommend digits --batch-sizes 1                      | batch size 1
-recommend digits --batch-sizes 100000                 | batch size 100000
+recommend digits --batch-sizes {1,100000}             | batch size *
 recommend digits --batch-sizes many                   | 'many'
-recommend digits --margin -1                          | --margin
-recommend digits --margin nan                         | margin
-recommend digits --minutes -1                         | --minutes
-recommend digits --minutes nan                        | minutes
-recommend digits --device tpu                         | tpu
-recommend digits --store text.txt                     | text.txt
-train digits --arch efficientnet-lite0                | efficientnet-lite0
-filter digits --extractor efficientnet-lite0          | efficientnet-lite0
+recommend digits --{margin,minutes} -1                | --*
+recommend digits --{margin,minutes} nan               | *
+{train digits --arch,filter digits --extractor} efficientnet-lite0 | efficientnet-lite0
 # decisions
 keep {none.json,pets,empty.json,text.txt,mask.nc,truncated.json,list.json,utf16.json,latin1.json,deep.json} | *
 keep {digits-of-5000.json,other-format.json,no-dropped.json,other-data.json,data-is-a-number.json} | *
@@ -139,7 +127,6 @@ keep good.json --output pets                          | pets
 keep good.json --output text.txt/mask.nc              | text.txt
 keep good.json --map mask.nc                          | mask.nc
 view {none.nc,mask.nc,text.txt,truncated.nc} --no-open | *
-view mapped.nc --no-open --data digit                 | did you mean 'digits'
 view mapped.nc --no-open --port 99999                 | --port
 view mapped.nc --no-open --data digits                | mapped.nc
 view mapped.nc --no-open --output text.txt            | text.txt
@@ -148,8 +135,6 @@ sweep batch-sise                                      | did you mean 'batch-size
 sweep limits --data digits                            | limits has no data
 sweep filtered-large-batch --data digits              | those that have: batch-size
 sweep warmup --data cifar10                           | 'cifar10'
-sweep batch-size --data imagefolder:none              | none
-sweep batch-size --data digit                         | did you mean 'digits'
 sweep own-data --sets torn                            | torn
 sweep batch-size --scale {dmeo,published}             | '*'
 sweep batch-size --archs resnet19                     | resnet19
@@ -165,26 +150,20 @@ sweep batch-size --epochs 0                           | epochs
 sweep batch-size --epochs 1e3                         | --epochs
 sweep batch-size --formats files                      | formats
 sweep batch-size --part half                          | part
-sweep batch-size --device tpu                         | tpu
 sweep batch-size --time-limit {nan,-1}                | time_limit
 sweep batch-size --at-once 0                          | at_once
 sweep batch-size --step fast                          | 'fast'
-sweep batch-size --store text.txt                     | text.txt
 sweep batch-size --store text.txt/store               | text.txt
 sweep batch-size --keep mine=good.json                | filtered-small-batch
-sweep filtered-large-batch --keep mine                | mine
-sweep filtered-large-batch --keep mine=               | mine
-sweep filtered-large-batch --keep mine=none.json      | none.json
-sweep filtered-large-batch --keep mine=text.txt       | text.txt
+sweep filtered-large-batch --keep {mine,mine=}        | mine
+sweep filtered-large-batch --keep mine={none.json,text.txt,good.json} | *
 sweep filtered-large-batch --keep random=digits.json  | 'random'
 sweep filtered-large-batch --keep my-set=digits.json  | my-set
-sweep filtered-large-batch --keep mine=good.json      | good.json
 sweep filtered-large-batch --sets full,best           | best
 sweep filtered-small-batch --weight-decays {nan,-1}   | weight_decay
 sweep warmup --warmups {-1,1000}                      | warmup
 sweep large-batch-remedies --methods lasr             | lasr
-sweep ddp-vs-horovod --ranks 0                        | ranks
-sweep ddp-vs-horovod --repeats 0                      | repeats
+sweep ddp-vs-horovod --{ranks,repeats} 0              | *
 sweep data-pipeline --formats tar                     | 'tar'
 sweep data-pipeline --part all-of-it                  | all-of-it
 sweep data-pipeline --workers -1                      | workers
@@ -195,18 +174,12 @@ sweep batch-size --on local --parallel 0              | parallel 0
 # site files
 sweep batch-size --on local --site {none.yml,pets,broken.yml,list.yml,latin1.yml,deep.yml} | *
 sweep batch-size --on local --site unknown.yml        | 'minute'
-sweep batch-size --on local --site half.yml           | cpus
-sweep batch-size --on local --site flag.yml           | gpus
-sweep batch-size --on local --site negative.yml       | parallel
-sweep batch-size --on local --site number.yml         | partition
-sweep batch-size --on local --site setup.yml          | setup
-sweep batch-size --on local --site options.yml        | options
-sweep batch-size --on local --site soon.yml           | minutes
+sweep batch-size --on local --site {cpus,gpus,parallel,partition,setup,options,minutes}.yml | yml: *
 # notebooks and their parameters
 run                                                   | --all
-run batch-sise                                        | batch-sise
+{run,publish,restore} batch-sise                      | batch-sise
 run batch-size --all                                  | --all
-run batch-size --scale dmeo                           | dmeo
+{run batch-size,book} --scale dmeo                    | dmeo
 run batch-size -p scale                               | 'scale'
 run batch-size -p =3                                  | ''
 run batch-size -p batchsizes=[64]                     | batchsizes
@@ -235,20 +208,15 @@ predict --latency {nan,-1}                            | latency
 predict --images-per-second {0,nan}                   | images
 predict --bucket-mb {nan,inf,-1}                      | bucket
 predict --fusion-mb inf --library horovod             | fusion
-predict --cycle-ms nan --library horovod              | cycle
-predict --cycle-ms -1 --library horovod               | cycle
+predict --cycle-ms {nan,-1} --library horovod         | cycle
 predict --output {chart.xyz,folder.html,none/chart.html,text.txt/chart.html} | *
 # what was sent, published or archived
-publish batch-sise                                    | batch-sise
 publish batch-size --store none                       | none
-restore batch-sise                                    | batch-sise
-restore batch-size --store text.txt                   | text.txt
 status --store none                                   | none
 status --store {sent-truncated,sent-lacks}            | sent.json
 status batch-sise --store sent-lacks                  | sent.json
 cancel --store sent-truncated                         | sent.json
 archive {none.zip,pets,text.txt,truncated.zip} --check | *
-book --scale dmeo                                     | dmeo
 book --jobs 0                                         | jobs
 book --output text.txt                                | text.txt
 frobnicate                                            | frobnicate
@@ -409,9 +377,9 @@ def make_masks() -> None:
 def make_others() -> None:
     Path("text.txt").write_text("a text\n")
     sites = {
-        "broken": "gpus: [1", "list": "- 1", "deep": "[" * 1000, "unknown": "minute: 9", "half": "cpus: 1.5",
-        "flag": "gpus: true", "negative": "parallel: -1", "number": "partition: 3", "setup": "setup: module load",
-        "options": "options: [qos]", "soon": "minutes: 1",
+        "broken": "gpus: [1", "list": "- 1", "deep": "[" * 1000, "unknown": "minute: 9", "cpus": "cpus: 1.5",
+        "gpus": "gpus: true", "parallel": "parallel: -1", "partition": "partition: 3", "setup": "setup: module load",
+        "options": "options: [qos]", "minutes": "minutes: 1",
     }  # fmt: skip
     for name, text in sites.items():
         Path(f"{name}.yml").write_text(text)

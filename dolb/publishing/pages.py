@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -78,22 +78,14 @@ def verdicts(judged: Mapping[str, Verdict], names: Mapping[str, str], notebooks:
         '<input type="search" name="text" placeholder="text" aria-label="text">',
         "<output></output>",
     ]
-    return "\n".join(
-        [
-            NOTICE,
-            "",
-            f'<form class="dolb-filter" hidden>{"".join(form)}</form>',
-            *_table("dolb-verdicts", ("claim", "reported", "ours", "verdict"), rows),
-            "",
-        ]
-    )
+    table = panels.of_rows("dolb-verdicts", ("claim", "reported", "ours", "verdict"), rows)
+    return "\n".join([NOTICE, "", f'<form class="dolb-filter" hidden>{"".join(form)}</form>', table, ""])
 
 
 def choices(judged: Mapping[str, Verdict], names: Mapping[str, str]) -> str:
     """Return the table of how each claim's smallest effect was chosen, and when."""
     rows = []
-    for name, one in judged.items():
-        claim = one.claim
+    for name, claim in ((name, one.claim) for name, one in judged.items()):
         effects = [f"{html.escape(effect.measures)}: {_smallest(effect)}" for effect in claim.effects]
         cells = [
             f"<strong>{name}</strong>",
@@ -102,14 +94,8 @@ def choices(judged: Mapping[str, Verdict], names: Mapping[str, str]) -> str:
             claim.decided,
         ]
         rows.append(_cells(cells))
-    table = _table("", ("claim", "where", "smallest effect", "chosen before or after its runs were read"), rows)
-    return "\n".join([NOTICE, "", *table, ""])
-
-
-def _table(kind: str, columns: Sequence[str], rows: Sequence[str]) -> list[str]:
-    head = "".join(f"<th>{name}</th>" for name in columns)
-    start = f'<div class="dolb-table"><table class="dataframe {kind}"><thead><tr>{head}</tr></thead><tbody>'
-    return [start, *rows, "</tbody></table></div>"]
+    columns = ("claim", "where", "smallest effect", "chosen before or after its runs were read")
+    return "\n".join([NOTICE, "", panels.of_rows("", columns, rows), ""])
 
 
 def _cells(cells: Iterable[str], attributes: str = "") -> str:
@@ -138,11 +124,11 @@ def _row(one: Verdict, effects: pd.DataFrame, names: Mapping[str, str], notebook
 
 
 def _smallest(effect: claims.Effect) -> str:
-    if effect.no_difference:
-        return {"ratio": f"within {1 / effect.smallest:.2f}× and {effect.smallest:.2f}×"}.get(
-            effect.unit, f"within ±{panels.written(effect.smallest, effect.unit).lstrip('+')}"
-        ) + (" points" if effect.unit == "points" else "")
-    return panels.written(effect.smallest, effect.unit) + (" points" if effect.unit == "points" else "")
+    text = panels.written(effect.smallest, effect.unit) + (" points" if effect.unit == "points" else "")
+    if not effect.no_difference:
+        return text
+    ratio = f"within {1 / effect.smallest:.2f}× and {effect.smallest:.2f}×"
+    return ratio if effect.unit == "ratio" else f"within ±{text.lstrip('+')}"
 
 
 def _choice(name: str, every: str, options: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -29,6 +29,7 @@ CANVAS_ROWS = 3000
 LEAST_FONT_SIZE = 12  # pixels
 MOST_CHARACTERS = 100_000  # of a file that the page itself holds
 _chart_numbers = itertools.count(1)
+_VEGA = {f"{name}_version": getattr(alt, f"{name.upper()}_VERSION") for name in ("vega", "vegalite", "vegaembed")}
 
 # A Jupyter server sets this for the kernel of a notebook that somebody has open; papermill and the book do not.
 _OPEN_NOTEBOOK = "JPY_SESSION_NAME"
@@ -79,9 +80,7 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
     drawing = spec_to_html(
         spec,
         mode="vega-lite",
-        vega_version=alt.VEGA_VERSION,
-        vegalite_version=alt.VEGALITE_VERSION,
-        vegaembed_version=alt.VEGAEMBED_VERSION,
+        **_VEGA,
         output_div=f"dolb-chart-{digest}-{next(_chart_numbers)}",
         embed_options=options,
         json_kwds={"cls": _ScriptSafeEncoder},
@@ -98,17 +97,12 @@ def vega_script() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, for a page whose charts are to fetch nothing."""
     import vl_convert  # takes a moment, which notebooks should not pay
 
-    loaded = {
-        "vega_version": alt.VEGA_VERSION,
-        "vegalite_version": alt.VEGALITE_VERSION,
-        "vegaembed_version": alt.VEGAEMBED_VERSION,
-    }
     # Bare, the bundle's top-level names collide with a theme's scripts. VEGA_DEBUG tells altair's loader which versions
     # are on the page, so that it fetches none.
     bundle = vl_convert.javascript_bundle(  # type: ignore[call-arg]  # its stub lacks the default
         vl_version=".".join(alt.VEGALITE_VERSION.split(".")[:2])
     )
-    return f"(function(){{{bundle}\n}})();\nwindow.VEGA_DEBUG={json.dumps(loaded)};\n"
+    return f"(function(){{{bundle}\n}})();\nwindow.VEGA_DEBUG={json.dumps(_VEGA)};\n"
 
 
 def page(title: str, *parts: str | HTML) -> str:
@@ -183,11 +177,14 @@ def claims_table(effects: pd.DataFrame) -> HTML:
             ]
             cells = [f'<td rowspan="{len(parts)}">{cell}</td>' for cell in claim] if number == 0 else []
             rows.append("<tr>" + "".join([*cells, *(f"<td>{cell}</td>" for cell in part)]) + "</tr>")
-    head = "".join(f"<th>{name}</th>" for name in ("claim", "reported", "ours", "verdict"))
-    return HTML(
-        f'<div class="dolb-table"><table class="dataframe dolb-claims"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    return HTML(of_rows("dolb-claims", ("claim", "reported", "ours", "verdict"), rows))
+
+
+def of_rows(kind: str, columns: Sequence[str], rows: Sequence[str]) -> str:
+    """Return a table of rows that are markup already."""
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    start = f'<div class="dolb-table"><table class="dataframe {kind}"><thead><tr>{head}</tr></thead><tbody>'
+    return "\n".join([start, *rows, "</tbody></table></div>"])
 
 
 def ours(row: Mapping[Any, Any]) -> str:
