@@ -141,25 +141,23 @@ def load_trace(path: Path) -> object:
     return read.read([path])
 
 
-@pytest.fixture
-def wholes(tmp_path, repo_root) -> dict[str, tuple[Callable, Path]]:
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory, repo_root) -> dict[str, tuple[Callable, Path]]:
     """A reader, and a file as it should be, of each kind."""
-    digits = data.load("digits")
-    mask = masks.save_keep(tmp_path / "a-mask.nc", np.arange(1437) > 9, digits, "mine")
-    decided = tmp_path / "a-decisions.json"
-    decided.write_text(f"{decisions.header(digits) | {'dropped': list(range(20))}}".replace("'", '"'))
-    traces = {path.name: path for path in sorted((repo_root / "tests/profiling/traces").glob("*/*.json*"))}
-    trace = shutil.copy(next(iter(traces.values())), tmp_path / f"a-{next(iter(traces))}")
-    swept(1, tmp_path / "store")
-    run = shutil.copy(next((tmp_path / "store").glob("*.nc")), tmp_path / "a-run.nc")
-    unsealed = tmp_path / "a-foreign.nc"
+    folder, digits = tmp_path_factory.mktemp("wholes"), data.load("digits")
+    decided = folder / "a-decisions.json"
+    decided.write_text(json.dumps(decisions.header(digits) | {"dropped": list(range(20))}))
+    trace = min((repo_root / "tests/profiling/traces").glob("*/*.json*"))
+    swept(1, folder / "store")
+    run = next((folder / "store").glob("*.nc")).rename(folder / "a-run.nc")
+    unsealed = folder / "a-foreign.nc"
     unsealed.write_bytes(run.read_bytes()[:-77])
     return {
         "run": (results.load, run),
         "unsealed run": (results.load, unsealed),
-        "mask": (load_mask, mask),
+        "mask": (load_mask, masks.save_keep(folder / "a-mask.nc", np.arange(1437) > 9, digits, "mine")),
         "decisions": (load_mask, decided),
-        "trace": (load_trace, Path(trace)),
+        "trace": (load_trace, shutil.copy(trace, folder / f"a-{trace.name}")),
     }
 
 
