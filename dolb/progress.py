@@ -30,10 +30,6 @@ class Lines:
         """Note what the next line is to end with."""
         self._said = said
 
-    def close(self) -> None:
-        """Say how far it came."""
-        self._tell()
-
     def _tell(self) -> None:
         self._next = time.monotonic() + SECONDS
         done = f"{self.desc}: {self.done:g} of {self.total:g} ({self.unit})"
@@ -48,7 +44,7 @@ class Lines:
 
     def __exit__(self, *_: object) -> None:
         """Say how far it came."""
-        self.close()
+        self._tell()
 
 
 def bar(total: float, desc: str, unit: str, show: bool = True) -> Any:
