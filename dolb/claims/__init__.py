@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,7 @@ import xarray as xr
 import yaml
 
 from dolb import results
-from dolb.claims import (
-    batch_size,
-    data_pipeline,
-    ddp_vs_horovod,
-    filtered,
-    landscape,
-    learning_rates,
-    limits,
-    noise,
-    step_timeline,
-    strong_weak,
-)
+from dolb.claims import batch_size, filtered, learning_rates, scaling
 from dolb.claims.rule import OUTCOMES, Claim, Effect, Judge, Verdict, verdict
 
 __all__ = [
@@ -33,18 +23,7 @@ __all__ = [
     "reported_by_set", "table",
 ]  # fmt: skip
 
-JUDGES: dict[str, Judge] = {
-    **batch_size.JUDGES,
-    **noise.JUDGES,
-    **filtered.JUDGES,
-    **landscape.JUDGES,
-    **learning_rates.JUDGES,
-    **ddp_vs_horovod.JUDGES,
-    **step_timeline.JUDGES,
-    **data_pipeline.JUDGES,
-    **strong_weak.JUDGES,
-    **limits.JUDGES,
-}
+JUDGES: dict[str, Judge] = batch_size.JUDGES | filtered.JUDGES | learning_rates.JUDGES | scaling.JUDGES
 
 
 def load(path: str | Path | None = None) -> dict[str, Claim]:
@@ -88,68 +67,40 @@ def table(verdicts: Mapping[str, Verdict]) -> pd.DataFrame:
     rows = []
     for name, one in verdicts.items():
         claim = one.claim
-        parts = list(zip(claim.effects, one.estimates, one.outcomes, strict=True)) if one.estimates else [None]
-        for part in parts:
-            effect, estimate, outcome = part or (None, None, one.outcome)
-            rows.append(
-                {
-                    "claim": name,
-                    "statement": claim.statement,
-                    "source": claim.source,
-                    "experiment": claim.experiment,
-                    "reported": claim.quoted,
-                    "effect": effect.measures if effect else "checked as a fact" if claim.kind == "fact" else "",
-                    "unit": effect.unit if effect else "",
-                    "smallest": effect.smallest if effect else float("nan"),
-                    "ours": estimate.value if estimate else float("nan"),
-                    "low": estimate.low if estimate else float("nan"),
-                    "high": estimate.high if estimate else float("nan"),
-                    "n": estimate.n if estimate else 0,
-                    "repeated": claim.repeated,
-                    "part": outcome,
-                    "verdict": one.outcome,
-                    "caveat": claim.caveat,
-                    "not_testable": claim.not_testable,
-                }
-            )
-    return pd.DataFrame(rows)
+        about = {"claim": name, "statement": claim.statement, "reported": claim.quoted, "repeated": claim.repeated}
+        unknown = {"effect": "checked as a fact" if claim.kind == "fact" else "", "unit": "", "part": one.outcome}
+        parts: list[dict[str, Any]] = [
+            {"effect": effect.measures, "unit": effect.unit, "part": outcome, **(vars(estimate) if estimate else {})}
+            for effect, estimate, outcome in zip(claim.effects, one.estimates, one.outcomes, strict=bool(one.estimates))
+        ]
+        none = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0}
+        rows += [{**about, **none, **part, "verdict": one.outcome} for part in parts or [unknown]]
+    return pd.DataFrame(rows).rename(columns={"value": "ours"})
 
 
 def reported_accuracies(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
     """Return the accuracies that Gahlot et al. report for ResNet-18 on the full data, as points for a figure."""
-    small, large = claims["G7"].reported["256"]["full"], claims["G12"]
     return [
         {
             "arch": "resnet18",
-            "batch_size": 256,
-            "accuracy": small["accuracy"] / 100,
-            "what": f"Gahlot et al., Fig. 6, weight decay {small['weight_decay']}",
-        },
-        {
-            "arch": "resnet18",
-            "batch_size": 6272,
-            "accuracy": large.reported["full"] / 100,
-            "what": "Gahlot et al., Fig. 7",
-        },
+            "batch_size": row["batch_size"],
+            "accuracy": row["accuracy"],
+            "what": row["what"] + (f", weight decay {row['weight_decay']}" if "weight_decay" in row else ""),
+        }
+        for row in reported_by_set(claims)
+        if row["set"] == "full"
     ]
 
 
 def reported_by_set(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
     """Return the accuracies that Gahlot et al. report by training set and batch size, as points for a figure."""
     small = [
-        {
-            "set": name,
-            "batch_size": int(size),
-            "accuracy": value["accuracy"] / 100,
-            "weight_decay": value["weight_decay"],
-        }
+        {"set": name, "batch_size": int(size), **value, "accuracy": value["accuracy"] / 100, "what": "Fig. 6"}
         for size, sets in claims["G7"].reported.items()
         for name, value in sets.items()
     ]
-    size = claims["G12"].setting["batch_size"]
+    size, sets = claims["G12"].setting["batch_size"], claims["G12"].reported
     large = [
-        {"set": name, "batch_size": size, "accuracy": value / 100} for name, value in claims["G12"].reported.items()
+        {"set": name, "batch_size": size, "accuracy": value / 100, "what": "Fig. 7"} for name, value in sets.items()
     ]
-    return [{**row, "what": "Gahlot et al., Fig. 6"} for row in small] + [
-        {**row, "what": "Gahlot et al., Fig. 7"} for row in large
-    ]
+    return [{**row, "what": f"Gahlot et al., {row['what']}"} for row in small + large]

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import pandas as pd
-import xarray as xr
-
-from dolb.claims.rule import Claim, Judge
+from dolb.claims.rule import Claim, Estimates, Found, Judge
 from dolb.findings import batch_size as study
 from dolb.findings.intervals import Estimate, student, welch
 
-SLUG = "batch-size"
 
-
-def _optimum(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate | None]:
+def _optimum(found: Found, claim: Claim) -> Estimates:
     """Return G1: by how much the best of a curve is above its ends.
 
     A curve counts for an end if it reaches as far as the claim's batch sizes do.
     """
-    curves = study.preferred(study.judged_runs(found[SLUG]))
+    curves = study.preferred(study.judged_runs(found[claim.experiment]))
     first, last = claim.setting["batch_size"]
     rises = curves.loc[curves["measured_from"] <= first, "rise"]
     falls = curves.loc[curves["measured_to"] >= last, "fall"]
-    return [_mean(rises), _mean(falls)]
+    return [student(rises).points(), student(falls).points()]
 
 
-def _mean(differences: pd.Series) -> Estimate | None:
-    return student(differences).points() if len(differences) else None
-
-
-def _spread(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate | None]:
+def _spread(found: Found, claim: Claim) -> Estimates:
     """Return G2: by how much the networks lie farther apart at the highest rate that all have than at the lowest."""
-    growth = study.growth(study.judged_runs(found[SLUG]))
+    growth = study.growth(study.judged_runs(found[claim.experiment]))
     return [growth and growth.points()]
 
 
-def _suddenness(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate | None]:
+def _suddenness(found: Found, claim: Claim) -> Estimates:
     """Return G3: how much more suddenly the curves of deep networks fall, at the rates that every network has."""
-    falls = study.falls(study.judged_runs(found[SLUG]))
+    falls = study.falls(study.judged_runs(found[claim.experiment]))
     falls = falls[falls["arch"].isin([*claim.setting["shallow"], *claim.setting["deep"]])]
     falls = falls[falls.groupby("lr")["arch"].transform("nunique") == falls["arch"].nunique()]
     deep, shallow = (
@@ -47,9 +36,9 @@ def _suddenness(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate 
     return [welch(deep, shallow) if min(len(deep), len(shallow)) > 1 else None]
 
 
-def _noisy_statistics(found: Mapping[str, xr.Dataset], claim: Claim) -> list[Estimate | None]:
+def _noisy_statistics(found: Found, claim: Claim) -> Estimates:
     """Return G4: what batch norm over the smallest batch costs, less what a gradient over it costs."""
-    parts = study.separated(found[SLUG])
+    parts = study.separated(found[claim.experiment])
     if parts.empty:
         return [None]
     at = parts.iloc[0]

@@ -1,21 +1,54 @@
-"""The effects of G7 to G15: what training on filtered data gains with small and with large batches.
+"""The effects of G5 to G17: features and noise, what training on filtered data gains, and its loss landscape.
 
-All are at equal epochs, as the paper has it, and paired by seed, each seed by its mean over the claim's cells.
+Gains are at equal epochs, as the paper has it, and paired by seed, each seed by its mean over the claim's cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
-import xarray as xr
+from scipy import stats
 
-from dolb.claims.rule import Claim, Judge
+from dolb.claims.rule import Claim, Estimates, Found, Judge
 from dolb.findings import filtered as study
-from dolb.findings.intervals import Estimate, deviation_ratio
+from dolb.findings import landscape, noise
+from dolb.findings.intervals import Estimate, deviation_ratio, geometric, widest
 
-Found = Mapping[str, xr.Dataset]
-Estimates = list[Estimate | None]
+# Features and noise
+
+
+def _widths(found: Found, claim: Claim) -> bool | None:
+    """Return whether features are as wide as the claim says, by the networks that it names."""
+    said = pd.Series({f"resnet{depth}": width for depth, width in claim.reported["feature_width"].items()})
+    ours = noise.rows(found[claim.experiment]).groupby("arch")["feature_width"].first().reindex(said.index)
+    return None if ours.isna().any() else bool((ours == said).all())
+
+
+def _ratio(found: Found, claim: Claim) -> Estimates:
+    """Return the largest share of noise of an extractor over the smallest, on maps by the defaults of 2020.
+
+    A training of an extractor is one repetition, by the mean of the logarithms over its maps.
+    """
+    frame = noise.by_defaults(found[claim.experiment], claim.setting["maps"])
+    trained = np.log(frame["removed"]).groupby([frame["arch"], frame["seed"]]).mean()
+    shares = [group.to_numpy() for arch, group in trained.groupby("arch") if arch in claim.reported["removed_percent"]]
+    if len(shares) < len(claim.reported["removed_percent"]) or min(map(len, shares)) < 2:
+        return [None]
+    return [widest(shares).map(np.exp)]
+
+
+def _pretrained(found: Found, claim: Claim) -> Estimates:
+    """Return what runs on the mask of a pretrained extractor reach, less those on that of one trained from scratch."""
+    if "filtered-large-batch" not in found:
+        return [None]
+    frame = study.runs(found["filtered-large-batch"])
+    frame = frame[frame["batch_size"].isin(frame.loc[frame["set"] == "pretrained", "batch_size"])]
+    return [study.difference(frame, "pretrained", "filtered")]
+
+
+# Training
 
 
 def _best_accuracies(found: Found, claim: Claim) -> Estimates:
@@ -89,7 +122,28 @@ def _gain(frame: pd.DataFrame, over: str) -> Estimate | None:
     return study.difference(frame, "filtered", over)
 
 
+# The loss landscape
+
+
+def _smoother(found: Found, claim: Claim) -> Estimates:
+    """Return the top eigenvalue of the Hessian where every filter has length one, of others over filtered data.
+
+    The paper measures nothing here, so what smooth means is ours: over the loss that training saw and over full data,
+    against full and against random data, with a small and a large batch. A seed is its mean over these eight ratios.
+    """
+    table = landscape.values(found[claim.experiment])
+    decides = table[(table["measure"] == "normalized_eigenvalue") & table["reading"].isin(("own", "full"))]
+    pairs = landscape.in_pairs(decides).dropna(how="all", axis="columns").dropna()
+    if pairs.empty or decides["set"].nunique() < 3 or decides["batch_size"].nunique() < 2:
+        return [None]
+    return [geometric(stats.gmean(pairs, axis=1))]
+
+
 JUDGES: dict[str, Judge] = {
+    "G5": _widths,
+    "G6": _ratio,
+    "G17": _pretrained,
+    "G16": _smoother,
     "G7": _best_accuracies,
     "G8": _beats_random,
     "G9": _small_decays,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pandas as pd
-import xarray as xr
 
-from dolb.claims.rule import Claim, Judge
+from dolb.claims.rule import Claim, Estimates, Found, Judge
 from dolb.findings import large_batch_remedies as remedies
 from dolb.findings import warmup as study
 from dolb.findings.intervals import Estimate, student
 from dolb.findings.runs import final_accuracy
-
-Found = Mapping[str, xr.Dataset]
-Estimates = list[Estimate | None]
 
 
 def _falls_with_batch(found: Found, claim: Claim) -> Estimates:
@@ -67,8 +63,7 @@ def _paired(frame: pd.DataFrame, field: str, one: object, other: object) -> Esti
     table = frame.pivot_table(index="seed", columns=field, values="accuracy")
     if not {one, other} <= set(table.columns):
         return None
-    gains = (table[one] - table[other]).dropna()
-    return student(gains).points() if len(gains) > 1 else None
+    return student((table[one] - table[other]).dropna()).points()
 
 
 def _over_sizes(found: Found, claim: Claim, compare: Callable[[pd.DataFrame], pd.Series]) -> Estimate | None:
@@ -81,7 +76,7 @@ def _over_sizes(found: Found, claim: Claim, compare: Callable[[pd.DataFrame], pd
     if any(table is None for table in tables):
         return None
     gains = pd.concat([compare(table) for table in tables if table is not None], axis=1).dropna().mean(axis=1)
-    return student(gains).points() if len(gains) > 1 else None
+    return student(gains).points()
 
 
 JUDGES: dict[str, Judge] = {

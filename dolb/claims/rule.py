@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import xarray as xr
@@ -75,19 +75,21 @@ class Verdict:
     claim: Claim
     outcome: str
     estimates: tuple[Estimate | None, ...] = ()
-    outcomes: tuple[str, ...] = field(default=())
+    outcomes: tuple[str, ...] = ()
 
 
 # A judge reads the published results by slug and returns an estimate for each effect of its claim, in their order; None
 # where its runs are not there. That of a fact returns whether it holds.
-Judge = Callable[[Mapping[str, xr.Dataset], Claim], Sequence[Estimate | None] | bool | None]
+Found = Mapping[str, xr.Dataset]
+Estimates = Sequence[Estimate | None]
+Judge = Callable[[Found, Claim], Estimates | bool | None]
 
 
-def verdict(claim: Claim, found: Sequence[Estimate | None] | bool | None) -> Verdict:
-    """Return the verdict on a claim from what its judge found."""
+def verdict(claim: Claim, found: Estimates | bool | None) -> Verdict:
+    """Return the verdict on a claim from what its judge found; what was not repeated is not yet measured."""
     if claim.kind == "fact":
         return Verdict(claim, NOT_MEASURED if found is None else REPLICATED if found else NOT_REPLICATED)
-    estimates = tuple(found or ())  # type: ignore[arg-type]
+    estimates = tuple(one if one and one.n > 1 else None for one in found or ())  # type: ignore[union-attr]
     outcomes = tuple(
         NOT_MEASURED if estimate is None else effect.outcome(estimate)
         for effect, estimate in zip(claim.effects, estimates, strict=bool(estimates))

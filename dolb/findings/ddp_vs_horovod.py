@@ -24,54 +24,49 @@ DDP, OF_ITS_TIME, UNCACHED = "DDP", "Horovod 0.20", "Horovod 0.20, no cache"
 TUNED, RING, FREE = "Horovod 0.20, tuned", "ring all-reduce", "Horovod 0.20, no cache, free coordinator"
 EVERY = "all networks"
 SLOW = 1000.0  # Mbit/s; up to there links set the pace and repetitions hardly differ, beyond the machine's noise shows
-_CELL = ["arch", "scaling", "library", "variant", "ranks"]
-_LINKED = ["arch", "hosts", "library", "variant", "link_mbit"]
 
 
 def rows(ds: xr.Dataset, source: str) -> pd.DataFrame:
     """Return the runs of one source, ``measured`` or ``simulated``, with what holds for a run."""
-    names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
-    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    return table[table["source"] == source].reset_index(drop=True)
+    return runs.table(ds).query("source == @source").reset_index(drop=True)
 
 
 def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
     """Keep measured runs whose config has one of these values, as `runs.narrow` does, and every simulated row."""
     simulated = ds["source"].to_numpy() == "simulated"
-    kept = set(runs.narrow(ds.isel(run=np.flatnonzero(~simulated)), **values)["key"].to_numpy())
-    return ds.isel(run=np.flatnonzero(simulated | np.isin(ds["key"].to_numpy(), list(kept))))
+    kept = runs.narrow(runs.keep(ds, ~simulated), **values)["key"]
+    return runs.keep(ds, simulated | np.isin(ds["key"], kept))
 
 
 # Measured on one machine
 
 
 def _on_one_host(ds: xr.Dataset) -> pd.DataFrame:
-    measured = rows(ds, "measured")
-    return measured[measured["hosts"] == 1]
+    return rows(ds, "measured").query("hosts == 1")
 
 
-def _usual(table: pd.DataFrame) -> pd.Series:
-    return pd.Series(np.all([table[name] == value for name, value in SETTINGS.items()], axis=0), index=table.index)
+def at_defaults(table: pd.DataFrame) -> pd.Series:
+    """Return which rows are at the libraries' default settings."""
+    return (table[list(SETTINGS)] == list(SETTINGS.values())).all(axis=1)
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return measured throughput and efficiency by network, scaling, library and ranks, at the default settings."""
     measured = _on_one_host(ds)
-    usual = measured[_usual(measured)].assign(several=lambda table: table["ranks"] > 1)
-    indexed = usual.set_index([*_CELL, "several", "repeat"])
-    alike = ("arch", "several")  # one rank alone waits for nobody, and spreads otherwise
-    speed, efficiency = (pooled_geometric(indexed[name], alike) for name in (SPEED, "efficiency"))
-    table = efficiency.rename(columns={"value": "efficiency", "n": "repeats"})
-    table[[SPEED, "speed_low", "speed_high"]] = speed[["value", "low", "high"]]
-    table["batch_size"] = indexed.groupby(level=[*_CELL, "several"])["batch_size"].first()
-    return table.reset_index().drop(columns="several")
+    by = ["arch", "scaling", "library", "variant", "ranks", "several"]
+    groups = measured[at_defaults(measured)].assign(several=measured["ranks"] > 1).set_index([*by, "repeat"])
+    # One rank alone waits for nobody, and spreads otherwise.
+    table = pooled_geometric(groups["efficiency"], ("arch", "several"))
+    table[SPEED] = groups.groupby(level=by)[SPEED].agg(stats.gmean)
+    table["batch_size"] = groups.groupby(level=by)["batch_size"].first()
+    return table.rename(columns={"value": "efficiency", "n": "repeats"}).reset_index().drop(columns="several")
 
 
 def _ratios(ds: xr.Dataset) -> pd.Series:
     """Return DDP's throughput over Horovod's in the same repetition, on several ranks at the default settings."""
-    measured = _on_one_host(ds)
-    measured = measured[_usual(measured) & (measured["ranks"] > 1)]
-    wide = measured.pivot_table(index=["arch", "scaling", "ranks", "repeat"], columns="library", values=SPEED)
+    measured = _on_one_host(ds).query("ranks > 1")
+    by = ["arch", "scaling", "ranks", "repeat"]
+    wide = measured[at_defaults(measured)].pivot_table(index=by, columns="library", values=SPEED)
     wide = wide.reindex(columns=["ddp", "horovod"])
     return (wide["ddp"] / wide["horovod"]).dropna()
 
@@ -85,10 +80,9 @@ def leads(ds: xr.Dataset) -> pd.DataFrame:
     ratio = _ratios(ds)
     if ratio.empty:
         return pd.DataFrame(columns=["arch", "ranks", "value", "low", "high", "n"])
-    own = pooled_geometric(ratio, ["arch"]).reset_index()
-    own = own[own["scaling"] == "weak"].drop(columns="scaling")
-    weak = ratio[ratio.index.get_level_values("scaling") == "weak"].droplevel("scaling")
-    wide = weak.to_frame("ratio").pivot_table("ratio", ["ranks", "repeat"], "arch").dropna()
+    own = pooled_geometric(ratio, ["arch"]).reset_index().query("scaling == 'weak'").drop(columns="scaling")
+    weak = ratio.rename("ratio").reset_index().query("scaling == 'weak'")
+    wide = weak.pivot_table("ratio", ["ranks", "repeat"], "arch").dropna()
     if wide.empty:
         return own
     by_launch = pd.Series(stats.gmean(wide, axis=1), index=wide.index)
@@ -98,14 +92,14 @@ def leads(ds: xr.Dataset) -> pd.DataFrame:
 # Settings
 
 
-def _over_defaults(ds: xr.Dataset) -> pd.Series:
+def over_defaults(ds: xr.Dataset) -> pd.Series:
     """Return throughput over that at the defaults in its repetition, on the ranks on which most settings were tried."""
     weak = _on_one_host(ds).query("scaling == 'weak'")
-    changed = weak.loc[~_usual(weak), ["arch", "ranks"]]
+    changed = weak.loc[~at_defaults(weak), ["arch", "ranks"]]
     often = changed["ranks"].value_counts().sort_index(ascending=False)
     weak = weak[weak["arch"].isin(changed["arch"]) & (weak["ranks"] == (often.idxmax() if len(often) else 0))]
     same = ["arch", "library", "repeat"]
-    pairs = weak.join(weak[_usual(weak)].set_index(same)[SPEED].rename("usual"), on=same).dropna(subset="usual")
+    pairs = weak.join(weak[at_defaults(weak)].set_index(same)[SPEED].rename("usual"), on=same).dropna(subset="usual")
     by = ["arch", "library", "variant", "ranks", *SETTINGS, "repeat"]
     return (pairs[SPEED] / pairs["usual"]).set_axis(pd.MultiIndex.from_frame(pairs[by]))
 
@@ -116,18 +110,15 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
     A setting of a network takes the spread of the libraries' ratios: its own would count the one run of the defaults
     again and again. The defaults are 1 by definition, and simulated settings have no interval.
     """
-    ratio = _over_defaults(ds)
-    measured = pooled_geometric(ratio, ["arch"], spread_of=_ratios(ds)) if len(ratio) else pd.DataFrame()
-    measured = measured.reset_index().assign(source="measured")
-    if len(measured):
-        measured.loc[_usual(measured), ["low", "high"]] = np.nan
-    simulated = rows(ds, "simulated")
-    usual = curve(ds, OF_ITS_TIME).set_index("ranks")[SPEED]
-    simulated = simulated[simulated["variant"] == TUNED].assign(
-        value=lambda table: table[SPEED] / table["ranks"].map(usual)
-    )
+    ratio = over_defaults(ds)
+    measured = pd.DataFrame()
+    if len(ratio):
+        measured = pooled_geometric(ratio, ["arch"], spread_of=_ratios(ds)).reset_index().assign(source="measured")
+        measured.loc[at_defaults(measured), ["low", "high"]] = np.nan
+    simulated = rows(ds, "simulated").query("variant == @TUNED")
+    usual = simulated["ranks"].map(curve(ds, OF_ITS_TIME).set_index("ranks")[SPEED])
     columns = ["arch", "library", "ranks", *SETTINGS, "source", "value", "low", "high", "n"]
-    table = pd.concat([measured, simulated], ignore_index=True).reindex(columns=columns)
+    table = pd.concat([measured, simulated.assign(value=simulated[SPEED] / usual)]).reindex(columns=columns)
     table = table.sort_values(["library", "source", *SETTINGS], ignore_index=True, kind="stable")
     setting = [
         f"buckets of {row.bucket_mb:g} MiB"
@@ -140,37 +131,18 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
     return table.assign(setting=setting, panel=table["source"] + ": " + library + " on " + where + table["arch"])
 
 
-def best_setting_held_out(ds: xr.Dataset) -> pd.Series:
-    """Return for each launch the gain of Horovod's setting that is best in the other launches.
-
-    The best of several settings is best by luck too; a launch that had no part in the choice does not have that luck.
-    """
-    ratio = _over_defaults(ds)
-    if ratio.empty:
-        return ratio
-    table = ratio.rename("ratio").reset_index()
-    table = table[(table["library"] == "horovod") & ~_usual(table)]
-    wide = table.pivot_table(index="repeat", columns=list(SETTINGS), values="ratio").dropna(axis="columns")
-    held_out = {
-        repeat: float(wide.loc[repeat, wide.drop(index=repeat).agg(stats.gmean).idxmax()])
-        for repeat in (wide.index if len(wide) > 1 else ())
-    }
-    return pd.Series(held_out, dtype=float)
-
-
 # Over links
 
 
 def linked_cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return efficiency and seconds of a step by network, hosts, library and the rate of links; maybe no row."""
-    measured = rows(ds, "measured")
-    measured = measured[measured["hosts"] > 1].assign(slow=lambda table: table["link_mbit"] <= SLOW)
+    measured = rows(ds, "measured").query("hosts > 1")
     if measured.empty:
         return measured
-    by = [*_LINKED, "slow"]
-    indexed = measured.set_index([*by, "repeat"])
-    table = pooled_geometric(indexed["efficiency"], ["slow"]).rename(columns={"value": "efficiency", "n": "repeats"})
+    by = ["arch", "hosts", "library", "variant", "link_mbit", "slow"]
+    indexed = measured.assign(slow=measured["link_mbit"] <= SLOW).set_index([*by, "repeat"])
     groups = indexed.groupby(level=by)
+    table = pooled_geometric(indexed["efficiency"], ["slow"]).rename(columns={"value": "efficiency", "n": "repeats"})
     table["step_seconds"] = groups["batch_size"].first() / groups[SPEED].agg(stats.gmean)
     table["achieved_mbit"] = groups["achieved_mbit"].agg(stats.gmean)
     return table.reset_index().drop(columns="slow")
@@ -181,35 +153,24 @@ def linked_cells(ds: xr.Dataset) -> pd.DataFrame:
 
 def curve(ds: xr.Dataset, variant: str) -> pd.DataFrame:
     """Return one simulated curve, in order of ranks."""
-    simulated = rows(ds, "simulated")
-    chosen = simulated[(simulated["variant"] == variant) & simulated["efficiency_low"].notna()]
-    return chosen.sort_values("ranks", ignore_index=True)
+    return curves(ds).query("variant == @variant").sort_values("ranks", ignore_index=True)
 
 
 def curves(ds: xr.Dataset) -> pd.DataFrame:
     """Return the simulated curves with their bands, and as ``FREE`` that without a cache if agreeing cost nothing."""
     simulated = rows(ds, "simulated")
-    free = simulated[(simulated["variant"] == UNCACHED) & (simulated["switched_off"] == "negotiation")]
-    kept = pd.concat([simulated[simulated["efficiency_low"].notna()], free.assign(variant=FREE)])
-    return kept[["variant", "arch", "network", "ranks", "efficiency", "efficiency_low", "efficiency_high"]].reset_index(
-        drop=True
-    )
+    free = simulated.query("variant == @UNCACHED and switched_off == 'negotiation'").assign(variant=FREE)
+    kept = pd.concat([simulated[simulated["efficiency_low"].notna()], free], ignore_index=True)
+    return kept[["variant", "arch", "network", "ranks", SPEED, "efficiency", "efficiency_low", "efficiency_high"]]
 
 
 def simulated_leads(ds: xr.Dataset) -> pd.DataFrame:
     """Return DDP's efficiency over that of each Horovod by ranks, with the middle nine tenths of paired draws."""
-    simulated = rows(ds, "simulated")
-    simulated = simulated[simulated["ddp_lead_low"].notna() & (simulated["ranks"] > 1)]
-    ddp = curve(ds, DDP).set_index("ranks")["efficiency"]
-    table = simulated.assign(value=simulated["ranks"].map(ddp) / simulated["efficiency"])
+    simulated = rows(ds, "simulated").query("ranks > 1").dropna(subset="ddp_lead_low").reset_index(drop=True)
+    ddp = simulated["ranks"].map(curve(ds, DDP).set_index("ranks")["efficiency"])
+    table = simulated.assign(value=ddp / simulated["efficiency"])
     table = table.rename(columns={"ddp_lead_low": "low", "ddp_lead_high": "high"})
-    return table[["variant", "ranks", "value", "low", "high"]].reset_index(drop=True)
-
-
-def ring_steps(ds: xr.Dataset) -> pd.Series:
-    """Return how many steps a ring all-reduce took, by ranks."""
-    simulated = rows(ds, "simulated")
-    return simulated[simulated["variant"] == RING].set_index("ranks")["message_steps"].sort_index()
+    return table[["variant", "ranks", "value", "low", "high"]]
 
 
 def judged(ds: xr.Dataset) -> pd.DataFrame:
@@ -217,14 +178,10 @@ def judged(ds: xr.Dataset) -> pd.DataFrame:
 
     The table is empty for results that nobody has judged.
     """
-    measured = _on_one_host(ds).reindex(columns=["arch", "batch_size", "ranks", *SETTINGS, "library", SPEED, JUDGED])
-    known = np.log(
-        measured[(measured["ranks"] > 1) & measured[JUDGED].notna()]
-        .groupby(["arch", "batch_size", "ranks", *SETTINGS, "library"])[[SPEED, JUDGED]]
-        .agg(stats.gmean)
-    )
-    off = (known[JUDGED] - known[SPEED]).rename("off").reset_index()
-    wide = off.pivot_table(index=["arch", "batch_size", "ranks", *SETTINGS], columns="library", values="off")
+    point = ["arch", "batch_size", "ranks", *SETTINGS]
+    measured = _on_one_host(ds).query("ranks > 1").reindex(columns=[*point, "library", SPEED, JUDGED])
+    off = np.log(measured[JUDGED] / measured[SPEED])  # the mean over repetitions, of logarithms
+    wide = measured.assign(off=off).pivot_table(index=point, columns="library", values="off")
     return wide.reindex(columns=["ddp", "horovod"])
 
 

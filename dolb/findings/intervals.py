@@ -30,11 +30,19 @@ class Estimate:
 
     def map(self, change: Callable[[float], float]) -> Estimate:
         """Return the estimate of an increasing function of the number, such as points of a share or exp of a log."""
-        return Estimate(change(self.value), change(self.low), change(self.high), self.n)
+        return Estimate(float(change(self.value)), float(change(self.low)), float(change(self.high)), self.n)
 
     def points(self) -> Estimate:
         """Return a difference of accuracies in points."""
         return self.map(lambda value: 100 * value)
+
+    def row(self) -> dict[str, float]:
+        """Return value, low, high and n for a table, in which an interval of one repetition is not known (NaN)."""
+        return vars(self) | ({} if self.n > 1 else {"low": np.nan, "high": np.nan})
+
+    def written(self, form: str) -> str:
+        """Return the number with its interval as tables for readers have it."""
+        return written(form, self.value, self.low, self.high)
 
 
 def written(form: str, value: Any, low: Any, high: Any) -> str:
@@ -43,19 +51,25 @@ def written(form: str, value: Any, low: Any, high: Any) -> str:
     return f"{value:{form}}{bounds}"
 
 
+def written_rows(form: str, table: pd.DataFrame) -> list[str]:
+    """Return each row of a number, its low and its high as tables for readers have it."""
+    return [written(form, *row) for row in table.to_numpy()]
+
+
 def student(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
-    """Return the mean of independent repetitions, with Student's interval; of one repetition it has no end."""
+    """Return the mean of independent repetitions, with Student's interval, which has no end where there are not two."""
     values = np.asarray(values, dtype=float)
-    n, mean = len(values), float(np.mean(values))
+    n = len(values)
     if n < 2:
-        return Estimate(mean, -np.inf, np.inf, n)
+        return Estimate(float(values.sum()) if n else np.nan, -np.inf, np.inf, n)
+    mean = float(np.mean(values))
     half = float(stats.t.ppf(TAILS[1], n - 1) * np.std(values, ddof=1) / np.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
 
 
 def geometric(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
     """Return the geometric mean of ratios, with Student's interval of their logarithms."""
-    return student(np.log(np.asarray(values, dtype=float))).map(lambda value: float(np.exp(value)))
+    return student(np.log(np.asarray(values, dtype=float))).map(np.exp)
 
 
 def jackknife(whole: np.ndarray, without: np.ndarray) -> Estimate:

@@ -6,40 +6,26 @@ to take for B/N images; over links it is simulated from the measured layers. See
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from dolb.findings import runs
 from dolb.findings.ddp_vs_horovod import rows
 from dolb.findings.intervals import student
 
 BATCHES = {"alexnet": 256, "googlenet": 32}  # of the study's networks; of others the largest that was measured
-STUDIED = tuple(BATCHES)
 # Which of two networks scales further is asked at one batch, and over the study's network, InfiniBand FDR.
 SAME_BATCH, STUDIED_GBIT = 64, 56.0
 PAYS = 1.5  # twice the nodes pay while they are at least so many times as fast
 SHRINKS = 2.0  # a layer scales if from the whole batch to one image it becomes at least so many times as fast
 FEW = 8  # images a node, at which the loss with free communication is judged
-ONE, MANY = 1, 256  # inputs of a product whose speeds are compared
 FREE = np.inf
 UPDATE = "update"
 _CURVE = ["device_kind", "arch", "seed"]
 MOST_LAYERS = 10  # that are drawn one by one
-
-
-def narrow(ds: xr.Dataset, archs: Sequence[str] | None = None) -> xr.Dataset:
-    """Keep the rows of these networks; None is all there are."""
-    kept = np.ones(ds.sizes["run"], bool) if archs is None else np.isin(ds["arch"].to_numpy(), list(archs))
-    if not kept.any():
-        there = ", ".join(sorted(set(ds["arch"].to_numpy().tolist())))
-        raise ValueError(f"no published run has arch {list(archs or ())}; published: {there}")
-    renumbered = xr.DataArray(np.cumsum(kept) - 1, dims="run")
-    number = ds["run_number"].to_numpy()
-    one = ds.isel(run=np.flatnonzero(kept), event=np.flatnonzero(kept[number]))
-    return one.assign(run_number=("event", renumbered.to_numpy()[one["run_number"].to_numpy()]))
 
 
 # Free communication
@@ -52,9 +38,7 @@ def _networks(ds: xr.Dataset) -> pd.DataFrame:
 
 def layers(ds: xr.Dataset) -> pd.DataFrame:
     """Return the seconds of every layer, its forward and backward pass together, and of the update, by batch size."""
-    events = pd.DataFrame({name: ds[name].to_numpy() for name in ("run_number", "lane", "name", "start_us", "end_us")})
-    runs = pd.DataFrame({name: ds[name].to_numpy() for name in (*_CURVE, "batch_size", "product")})
-    table = events.join(runs, on="run_number")
+    table = runs.table(ds, "event").join(runs.table(ds)[[*_CURVE, "batch_size", "product"]], on="run_number")
     table = table[table["product"] == ""].assign(seconds=(table["end_us"] - table["start_us"]) / 1e6)
     table["layer"] = np.where(table["lane"] == UPDATE, UPDATE, table["name"].str.rpartition(".")[0])
     return table.groupby([*_CURVE, "batch_size", "layer"], sort=False)["seconds"].sum().reset_index()
@@ -64,13 +48,8 @@ def _wholes(networks: pd.DataFrame) -> pd.Series:
     """Return by device and network the batch that nodes share: the study's, else the largest that all seeds have."""
     counts = networks.groupby(["device_kind", "arch", "batch_size"])["seed"].nunique().reset_index(name="seeds")
     counts = counts[counts["seeds"] == counts.groupby(["device_kind", "arch"])["seeds"].transform("max")]
-    studied = counts["batch_size"] == counts["arch"].map(BATCHES)
-    return (
-        counts.assign(studied=studied)
-        .sort_values(["studied", "batch_size"])
-        .groupby(["device_kind", "arch"])["batch_size"]
-        .last()
-    )
+    ordered = counts.assign(studied=counts["batch_size"] == counts["arch"].map(BATCHES))
+    return ordered.sort_values(["studied", "batch_size"]).groupby(["device_kind", "arch"])["batch_size"].last()
 
 
 def free(ds: xr.Dataset) -> pd.DataFrame:
@@ -98,35 +77,15 @@ def free(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def _at_its_batch(ds: xr.Dataset) -> pd.DataFrame:
-    """Return `free` without networks of the study whose batch was not measured yet."""
-    found = free(ds)
-    return found[found["batch_size"] == found["arch"].map(BATCHES).fillna(found["batch_size"])]
-
-
-def at_few(ds: xr.Dataset) -> pd.Series:
-    """Return the share of the ideal speedup that is lost with free communication at `FEW` images a node, by curve."""
-    found = _at_its_batch(ds)
-    return 1 - found[found["images"] == FEW].set_index(_CURVE)["efficiency"]
-
-
-def over_bound(ds: xr.Dataset) -> pd.Series:
-    """Return the speedup that is reached at an image a node over Amdahl's bound, by curve."""
-    found = _at_its_batch(ds)
-    last = found[found["images"] == 1].set_index(_CURVE)
-    return last["speedup"] / last["bound"]
-
-
 def free_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers the speedup at `FEW` images a node, and what of the ideal one is lost."""
     found = free(ds).query("images == @FEW").groupby(["device_kind", "arch"], sort=False)
-    loss = found["efficiency"].agg(lambda one: student(1 - one))  # type: ignore[type-var]  # an object each
     return pd.DataFrame(
         {
             "global batch": found["batch_size"].first(),
             "nodes": found["nodes"].first().astype(int),
             "speedup": found["speedup"].mean().map("{:.1f}".format),
-            "lost": [f"{one.value:.0%} ({one.low:.0%} to {one.high:.0%})" for one in loss],
+            "lost": found["efficiency"].agg(lambda one: student(1 - one).written(".0%")),
         }
     ).rename_axis(["device", "network"])
 
@@ -182,14 +141,6 @@ def products(ds: xr.Dataset) -> pd.DataFrame:
     return found.assign(layer=found["arch"] + " " + found["product"] + ", " + millions + "M weights")
 
 
-def skinny(ds: xr.Dataset) -> pd.DataFrame:
-    """Return of every product and seed one less its speed per sample with `ONE` input over that with `MANY`."""
-    table = rows(ds, "measured").query("product != ''")
-    wide = table.pivot_table(index=[*_CURVE, "product"], columns="batch_size", values="images_per_second")
-    wide = wide.reindex(columns=sorted({*wide.columns, ONE, MANY}))
-    return (1 - wide[ONE] / wide[MANY]).dropna().rename("lost").reset_index()
-
-
 def products_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers the speed per sample by inputs, over that with the most, and the part of the roof."""
     found = products(ds).assign(speed=lambda table: table["batch_size"] / table["step_seconds"])
@@ -214,10 +165,8 @@ def _shared(ds: xr.Dataset) -> pd.DataFrame:
     alone = networks.set_index([*_CURVE, "batch_size"])["step_seconds"].rename("alone")
     table = table.join(alone, on=[*_CURVE, "batch_size"])
     table = table.join(_wholes(networks).rename("whole"), on=["device_kind", "arch"])
-    return table.assign(
-        nodes=table["ranks"].astype(float), gbit=table["link_mbit"] / 1000,
-        speedup=table["alone"] / table["step_seconds"],
-    )  # fmt: skip
+    speedup = table["alone"] / table["step_seconds"]
+    return table.assign(nodes=table["ranks"].astype(float), gbit=table["link_mbit"] / 1000, speedup=speedup)
 
 
 def stops(ds: xr.Dataset) -> pd.DataFrame:
@@ -252,23 +201,14 @@ def _last_that_pays(seconds: dict[float, float]) -> float:
     return float(nodes[first] * 2 ** ((before - PAYS) / (before - after)))
 
 
-def further(ds: xr.Dataset) -> pd.Series:
-    """Return by device and seed the nodes at which the study's smaller network stops gaining over the larger's."""
-    found = stops(ds).query("gbit == @STUDIED_GBIT and batch_size == @SAME_BATCH")
-    wide = found.pivot_table(index=["device_kind", "seed"], columns="arch", values="nodes").reindex(columns=STUDIED)
-    return (wide["googlenet"] / wide["alexnet"]).dropna()
-
-
 def stops_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers the nodes up to which twice as many pay: a row for each network and batch, links across."""
     size = (_networks(ds).groupby("arch")["parameters"].first() * 4 / 1e6).map("{:.0f}".format)
     found = stops(ds)
-    last = found["batch_size"] == found["arch"].map(lambda arch: BATCHES.get(arch, -1))
-    largest = found["batch_size"] == found.groupby("arch")["batch_size"].transform("max")
-    shown = found[(found["batch_size"] == SAME_BATCH) | last | (largest & ~found["arch"].isin(STUDIED))]
-    usual = shown.pivot_table(
-        index=["device_kind", "arch", "batch_size"], columns="gbit", values="nodes", aggfunc="median"
-    )
+    last = found["arch"].map(BATCHES).fillna(found.groupby("arch")["batch_size"].transform("max"))
+    shown = found[(found["batch_size"] == SAME_BATCH) | (found["batch_size"] == last)]
+    by = ["device_kind", "arch", "batch_size"]
+    usual = shown.pivot_table(index=by, columns="gbit", values="nodes", aggfunc="median")
     usual.columns = [f"{gbit:g} Gbit/s" if np.isfinite(gbit) else "free" for gbit in usual.columns]
     table = usual.map("{:.0f}".format)
     table.insert(0, "MB", size.reindex(table.index.get_level_values("arch")).to_numpy())

@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb.findings.ddp_vs_horovod import rows
-from dolb.findings.intervals import student
+from dolb.findings.intervals import student, written_rows
 
 PLAIN = "gradients as they are"
 HOOKS = {"none": PLAIN, "fp16": "gradients in fp16"}
@@ -28,16 +28,17 @@ def savings(ds: xr.Dataset) -> pd.DataFrame:
     table = rows(ds, "measured")
     ways = [_way(hook, every) for hook, every in zip(table["hook"], table["average_every"], strict=True)]
     table = table.assign(way=ways, seconds=table["batch_size"] / table["images_per_second"])
-    timed, judged = table[table["evaluated"] == 0], table[table["evaluated"] > 0]
+    table["megabytes"] = table["sent_bytes"] / 1e6
     found = [
-        (way, what, rate, student(group[column] * by))
-        for (way, rate), group in timed.groupby(["way", "link_mbit"], sort=False)
-        for what, column, by in (("seconds", "seconds", 1.0), ("megabytes", "sent_bytes", 1e-6))
+        (way, what, rate, student(group[what]))
+        for (way, rate), group in table[table["evaluated"] == 0].groupby(["way", "link_mbit"], sort=False)
+        for what in ("seconds", "megabytes")
     ]
-    judged = judged.reindex(columns=[*judged, "final_accuracy"]) if "final_accuracy" not in judged else judged
-    wide = judged.pivot_table(index="seed", columns="way", values="final_accuracy", sort=False)
-    found += [(way, "accuracy", np.inf, student(wide[way])) for way in wide]
-    found += [(way, "change", np.inf, student(100 * (wide[way] - wide[PLAIN]))) for way in wide if way != PLAIN]
+    if "final_accuracy" in table:
+        judged = table[table["evaluated"] > 0]
+        wide = judged.pivot_table(index="seed", columns="way", values="final_accuracy", sort=False)
+        found += [(way, "accuracy", np.inf, student(wide[way])) for way in wide]
+        found += [(way, "change", np.inf, student(100 * (wide[way] - wide[PLAIN]))) for way in wide if way != PLAIN]
     return pd.DataFrame([{"way": way, "what": what, "link_mbit": rate, **vars(one)} for way, what, rate, one in found])
 
 
@@ -52,10 +53,7 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
         made[f"s a step at {rate:g} Mbit/s"] = seconds[rate].map("{:.2f}".format)
     if "accuracy" in by_what:
         made["accuracy"] = by_what["accuracy"]["value"].map("{:.1%}".format)
-        made["points gained"] = by_what["change"].apply(_with_interval, axis=1).reindex(made.index).fillna("")
+        change = by_what["change"]
+        gained = pd.Series(written_rows("+.1f", change[["value", "low", "high"]]), change.index)
+        made["points gained"] = gained.str.replace("-", "\N{MINUS SIGN}").reindex(made.index).fillna("")
     return made
-
-
-def _with_interval(row: pd.Series) -> str:
-    value, low, high = (f"{row[name]:+.1f}".replace("-", "\N{MINUS SIGN}") for name in ("value", "low", "high"))
-    return f"{value} ({low} to {high})" if row["n"] > 1 else value

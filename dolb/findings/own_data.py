@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import student, written
+from dolb.findings.intervals import student, written_rows
 
 USUAL = 0.05  # of the images, which methods remove unless told: as many as have a fault
 MEASURES = ("precision", "recall")
@@ -48,7 +48,7 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     order = f1.groupby(usual["method"]).mean().sort_values(ascending=False).index
     made = [
         {"kind": kind, "removed_share": share, "method": method, "measure": measure,
-         **_bounds(group[measure]), "removed": (group["removed"] / group["examples"]).mean()}
+         **_share(group[measure]), "removed": (group["removed"] / group["examples"]).mean()}
         for (kind, share, method), group in frame.groupby(["kind", "removed_share", "method"])
         for measure in MEASURES
     ]  # fmt: skip
@@ -57,9 +57,8 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return table.assign(rank=rank).sort_values(["kind", "removed_share", "rank"], kind="stable", ignore_index=True)
 
 
-def _bounds(values: pd.Series) -> dict[str, float]:
-    found = student(values).map(lambda value: float(np.clip(value, 0, 1)))  # a share is none beyond these
-    return {"value": found.value, "low": found.low, "high": found.high, "n": found.n}
+def _share(values: pd.Series) -> dict[str, float]:
+    return vars(student(values).map(lambda value: np.clip(value, 0, 1)))  # a share is none beyond these
 
 
 def by_fault(ds: xr.Dataset) -> pd.DataFrame:
@@ -68,7 +67,7 @@ def by_fault(ds: xr.Dataset) -> pd.DataFrame:
     share = (usual["found_examples"] / usual["planted_examples"].where(usual["planted_examples"] > 0)).rename("recall")
     frame = share.to_dataframe().reset_index().dropna(subset="recall")
     rows = [
-        {"method": method, "fault": fault, **_bounds(group["recall"])}
+        {"method": method, "fault": fault, **_share(group["recall"])}
         for (method, fault), group in frame.groupby(["method", "fault"])
     ]
     return pd.DataFrame(rows)
@@ -78,7 +77,7 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
     """Return a row for each method at the usual share, for readers: both measures of both kinds, and what it costs."""
     found, frame = cells(ds), counts(ds)
     found = found[np.isclose(found["removed_share"], USUAL)]
-    text = [written(".0%", *row) for row in found[["value", "low", "high"]].itertuples(index=False)]
+    text = written_rows(".0%", found[["value", "low", "high"]])
     wide = found.assign(text=text, column=found["planted"] + ", " + found["measure"]).pivot_table(
         index="method", columns="column", values="text", aggfunc="first"
     )
@@ -93,7 +92,7 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
 def by_fault_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return `by_fault` for readers: a row for each method, in the order of `table`."""
     found = by_fault(ds)
-    text = [written(".0%", *row) for row in found[["value", "low", "high"]].itertuples(index=False)]
+    text = written_rows(".0%", found[["value", "low", "high"]])
     wide = found.assign(text=text).pivot_table(index="method", columns="fault", values="text", aggfunc="first")
     columns = [str(one) for one in ds["fault"].to_numpy() if one in wide]
     return wide.reindex(table(ds)["method"])[columns].rename_axis(columns=None).reset_index()

@@ -26,32 +26,46 @@ def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
         words = ", ".join(f"{name} {accepted.tolist()}" for name, accepted in asked.items())
         known = "; ".join(f"{name} {', '.join(map(str, np.unique(ds[name])))}" for name in asked)
         raise ValueError(f"no published run has {words}; published: {known}")
+    return keep(ds, kept)
+
+
+def keep(ds: xr.Dataset, kept: np.ndarray) -> xr.Dataset:
+    """Keep these runs, with their events if there are any."""
+    if "run_number" in ds:
+        number = ds["run_number"].to_numpy()
+        ds = ds.assign(run_number=("event", np.cumsum(kept)[number] - 1)).isel(event=np.flatnonzero(kept[number]))
     return ds.isel(run=np.flatnonzero(kept))
+
+
+def table(ds: xr.Dataset, dim: str = "run") -> pd.DataFrame:
+    """Return all that a Dataset has for each of its runs, or events, as a table."""
+    return pd.DataFrame({str(name): one.to_numpy() for name, one in ds.variables.items() if one.dims == (dim,)})
 
 
 def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
     """Return a row per run with ``accuracy``, ``late_drop``, ``updates``, ``epochs_done`` and ``device_seconds``.
 
-    The accuracy is the mean over its last epochs: with a constant rate it jumps from epoch to epoch, and the mean over
-    a few tells more than the last one. A run that diverged has the accuracy it had in the epoch in which it did, the
-    last that counts as done. ``late_drop`` says whether one of its last `LATE_EPOCHS` epochs lies more than `LATE_DROP`
-    below the best epoch before it: the accuracy is then that of a run on its way back, and says as much of that one
-    accident as of the setting. Device seconds are those of `results.device_seconds`.
+    The accuracy is the mean over its last epochs, as with a constant rate it jumps from one to the next; of a run that
+    diverged, that of its last. ``late_drop`` says whether one of its last `LATE_EPOCHS` epochs lies more than
+    `LATE_DROP` below the best before it: the accuracy then says as much of that one accident as of the setting.
     """
-    names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("run",)]
-    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    series = ds["test_accuracy"].to_numpy()
-    rows = [row[np.isfinite(row)] for row in series]
+    frame = table(ds)
+    rows = [row[np.isfinite(row)] for row in ds["test_accuracy"].to_numpy()]
     window = np.where(frame["diverged"], 1, last)
     frame["accuracy"] = [float(row[-width:].mean()) for row, width in zip(rows, window, strict=True)]
-    frame["late_drop"] = [_drops_late(row) for row in rows]
+    below = [np.maximum.accumulate(row) - row for row in rows]
+    frame["late_drop"] = [bool((row[-LATE_EPOCHS:] > LATE_DROP).any()) for row in below]
     frame["jitter"] = np.where(frame["diverged"], 0.0, [jitter(row, last) for row in rows])
     frame["epochs_done"] = [len(row) for row in rows]  # fewer than its epochs where it diverged
     frame["device_seconds"] = results.device_seconds(ds).to_numpy()
-    # The rest of the data is a batch of its own, unless it is one example, which joins the last.
-    full, rest = frame["training_examples"] // frame["batch_size"], frame["training_examples"] % frame["batch_size"]
-    frame["updates"] = (frame["epochs"] * (full + (rest > 1))).astype(int)
+    frame["updates"] = frame["epochs"] * epoch_updates(frame)
     return frame
+
+
+def epoch_updates(frame: pd.DataFrame) -> pd.Series:
+    """Return the updates of an epoch: the rest of the data is a batch, unless it is one example."""
+    full, rest = frame["training_examples"] // frame["batch_size"], frame["training_examples"] % frame["batch_size"]
+    return (full + (rest > 1)).astype(int)
 
 
 def reached(ds: xr.Dataset) -> dict[str, float]:
@@ -59,11 +73,6 @@ def reached(ds: xr.Dataset) -> dict[str, float]:
     frame = final_accuracy(ds, last=1)
     accuracy = frame["accuracy"].mask(frame["diverged"].astype(bool), 0.0)
     return dict(zip(map(str, frame["key"]), map(float, accuracy), strict=True))
-
-
-def _drops_late(accuracy: np.ndarray) -> bool:
-    below = np.maximum.accumulate(accuracy) - accuracy
-    return bool((below[-LATE_EPOCHS:] > LATE_DROP).any())
 
 
 def jitter(accuracy: np.ndarray, averaged: int) -> float:

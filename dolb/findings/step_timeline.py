@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb import results
-from dolb.findings import ddp_vs_horovod
+from dolb.findings import runs
 from dolb.findings.ddp_vs_horovod import rows
-from dolb.findings.intervals import student, written
+from dolb.findings.intervals import student, written_rows
 
 LANES = ("compute", "communication", "negotiation", "queue", "copy")
 PARTS = {
@@ -27,40 +24,27 @@ _SETTING = ["variant", "source", "ranks", "arch"]
 _SHORTEST_MS = 0.001  # below a microsecond nothing can be seen, and Horovod's readiness marks have no length
 
 
-def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
-    """Keep measured steps whose config has one of these values, and every simulated one, with their events."""
-    kept = set(ddp_vs_horovod.narrow(ds.drop_dims("event"), **values)["key"].to_numpy())
-    return results.merge(one for one in results.split(ds) if one["key"].item() in kept)
-
-
 def shares(ds: xr.Dataset) -> pd.DataFrame:
     """Return by library and source the shares of rank 0's step that its parts take, with intervals over runs.
 
-    A row is one part: variant, source, ranks, arch, part, value, low, high, n. ``HIDDEN`` is of the all-reduces, the
+    A row is one part: variant, ranks, arch, source, part, value, low, high, n. ``HIDDEN`` is of the all-reduces, the
     others are of the step. Parts may run at the same time.
     """
     made = []
+    by = ["variant", "ranks", "arch"]
     for source in ("measured", "simulated"):
-        for values, group in rows(ds, source).groupby(["variant", "ranks", "arch"], sort=True):
-            step = group["step_seconds"]
-            known = {part: group[name] / step for part, name in PARTS.items() if name in group}
+        for values, group in rows(ds, source).groupby(by, sort=True):
+            known = {part: group[name] / group["step_seconds"] for part, name in PARTS.items() if name in group}
             for part, found in {**known, HIDDEN: group["overlap"]}.items():
-                one = student(found)
-                low, high = (one.low, one.high) if one.n > 1 else (np.nan, np.nan)
-                where = dict(zip(("variant", "ranks", "arch"), values, strict=True))
-                made.append(
-                    {**where, "source": source, "part": part, "value": one.value, "low": low, "high": high, "n": one.n}
-                )
+                where = dict(zip(by, values, strict=True))
+                made.append({**where, "source": source, "part": part, **student(found).row()})
     return pd.DataFrame(made)
 
 
 def table(ds: xr.Dataset, source: str) -> pd.DataFrame:
     """Return the shares of one source for readers: a row for each part, a column for each library."""
     found = shares(ds).query("source == @source").dropna(subset="value")
-    texts = [
-        written(".0%", row["value"], row["low"], row["high"]) if row["value"] else "none"
-        for row in found.to_dict("records")
-    ]
+    texts = np.where(found["value"] == 0, "none", written_rows(".0%", found[["value", "low", "high"]]))
     wide = found.assign(text=texts).pivot_table(index="part", columns="variant", values="text", aggfunc="first")
     wide = wide.reindex([*PARTS, HIDDEN]).dropna(how="all").fillna("")
     runs = rows(ds, source).groupby("variant")
@@ -71,23 +55,10 @@ def table(ds: xr.Dataset, source: str) -> pd.DataFrame:
     return wide.rename_axis(index=None, columns=None)
 
 
-def negotiation_over_reduces(ds: xr.Dataset) -> pd.Series:
-    """Return of every measured run of Horovod its negotiation while nothing is reduced over its all-reduces."""
-    mine = rows(ds, "measured").query("library == 'horovod'")
-    return (mine["negotiation_between_seconds"] / mine["communication_seconds"]).dropna()
-
-
-def hidden(ds: xr.Dataset) -> pd.Series:
-    """Return of every measured run of DDP the share of its communication that is hidden behind computing."""
-    return rows(ds, "measured").query("library == 'ddp'")["overlap"].dropna()
-
-
 def events(ds: xr.Dataset) -> pd.DataFrame:
     """Return the events to draw, of one run of each library, with times in milliseconds."""
-    names = [str(name) for name, variable in ds.variables.items() if variable.dims == ("event",)]
-    table = pd.DataFrame({name: ds[name].to_numpy() for name in names})
-    runs = pd.DataFrame({name: ds[name].to_numpy() for name in _SETTING}).rename(columns={"ranks": "of_ranks"})
-    table = table.join(runs, on="run_number")
+    setting = runs.table(ds)[_SETTING].rename(columns={"ranks": "of_ranks"})
+    table = runs.table(ds, "event").join(setting, on="run_number")
     table = table[table["run_number"].isin(_drawn(ds)) & table["lane"].isin(LANES)]
     start, end = table["start_us"] / 1000, table["end_us"] / 1000
     table = table.assign(start_ms=start, end_ms=end, duration_ms=end - start)
@@ -112,14 +83,9 @@ def _drawn(ds: xr.Dataset) -> list[int]:
 
     Near is in the shares of a step that negotiation, communication, and what of it no computing hides, take.
     """
-    kept = set(ds["run_number"].to_numpy().tolist())
-    settings = pd.DataFrame({name: ds[name].to_numpy() for name in _SETTING})
-    names = ("negotiation_seconds", "communication_seconds", "exposed_seconds")
-    chosen = []
-    for _, group in settings.groupby(_SETTING, sort=False):
-        of = group.index.to_numpy()
-        parts = np.nan_to_num(np.column_stack([ds[name].to_numpy()[of] for name in names]))
-        part = parts / ds["step_seconds"].to_numpy()[of, None]
-        order = np.argsort(np.abs(part - part.mean(axis=0)).sum(axis=1), kind="stable")
-        chosen.extend([int(of[at]) for at in order if of[at] in kept][:1])
-    return chosen
+    table = runs.table(ds)
+    parts = table[["negotiation_seconds", "communication_seconds", "exposed_seconds"]].fillna(0.0)
+    shares = parts.div(table["step_seconds"], axis=0)
+    off = (shares - shares.groupby([table[name] for name in _SETTING]).transform("mean")).abs().sum(axis=1)
+    kept = table.assign(off=off)[table.index.isin(ds["run_number"].to_numpy())]
+    return sorted(kept.groupby(_SETTING, sort=False)["off"].idxmin())
