@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import Estimate, bootstrapped, quantiles, size_interval, written
+from dolb.findings.intervals import Estimate, bootstrapped, quantiles, size_interval, written_rows
 from dolb.findings.runs import AT_CHANCE, final_accuracy
 
 CURVE = ("arch", "lr")
@@ -29,7 +29,7 @@ def curve_runs(ds: xr.Dataset) -> pd.DataFrame:
     frame = final_accuracy(ds)
     distributed = frame.loc[frame["bn_workers"] == WORKERS, "batch_size"].min()
     expected = (frame["batch_size"] >= distributed).map({True: WORKERS, False: 1})
-    return frame[frame["bn_workers"] == expected].reset_index(drop=True)
+    return frame[frame["bn_workers"] == expected]  # the index stays a run's place in ``ds``
 
 
 def curve_cells(ds: xr.Dataset) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def judged_runs(ds: xr.Dataset) -> pd.DataFrame:
     """Return the runs of those curves that have enough batch sizes to have a shape."""
     runs = curve_runs(ds)
     points = runs.groupby(list(CURVE))["batch_size"].transform("nunique")
-    return runs[points >= FEWEST_POINTS].reset_index(drop=True)
+    return runs[points >= FEWEST_POINTS]
 
 
 # Optima
@@ -54,21 +54,18 @@ def preferred(runs: pd.DataFrame) -> pd.DataFrame:
     run it is open (``open_below``, ``open_above``): a size beyond may do as well. ``rise`` and ``fall`` are what the
     first and the last size of the curve lose against the best.
     """
-    columns = [*CELL, "smallest", "largest", "open_below", "open_above", "accuracy", "rise", "fall"]
-    columns += ["measured_from", "measured_to"]
     cells, draws = bootstrapped(runs, CELL)
     rows = []
     for values, curve in cells.groupby(list(CURVE), sort=True):
         accuracy, sizes = curve["accuracy"].to_numpy(), curve["batch_size"].to_numpy()
         collapsed = curve.loc[curve["late_drops"] > 0, "batch_size"].tolist()
-        best = int(accuracy.argmax())
+        best, top = int(sizes[accuracy.argmax()]), float(accuracy.max())
         low, high = size_interval(sizes[draws[:, curve.index].argmax(axis=1)])
-        smallest = _beyond(sizes[::-1], min(low, int(sizes[best])), collapsed)
-        largest = _beyond(sizes, max(high, int(sizes[best])), collapsed)
+        smallest, largest = _beyond(sizes[::-1], min(low, best), collapsed), _beyond(sizes, max(high, best), collapsed)
         ends = [smallest, largest, smallest == sizes[0], largest == sizes[-1]]
-        lost = [float(accuracy[best]), float(accuracy[best] - accuracy[0]), float(accuracy[best] - accuracy[-1])]
-        rows.append([*values, int(sizes[best]), *ends, *lost, int(sizes[0]), int(sizes[-1])])
-    found = pd.DataFrame(rows, columns=columns)
+        rows.append([*values, best, *ends, top, top - accuracy[0], top - accuracy[-1], int(sizes[0]), int(sizes[-1])])
+    names = ["smallest", "largest", "open_below", "open_above", "accuracy", "rise", "fall"]
+    found = pd.DataFrame(rows, columns=[*CELL, *names, "measured_from", "measured_to"])
     return found.sort_values("arch", key=lambda names: names.str.len(), kind="stable", ignore_index=True)
 
 
@@ -91,23 +88,18 @@ def by_epoch(ds: xr.Dataset) -> pd.DataFrame:
     some of the epochs, which are enough for a figure. Runs that diverged are left out.
     """
     runs = curve_runs(ds)
-    runs = runs[~runs["diverged"].astype(bool)].reset_index(drop=True)
-    place = {key: row for row, key in enumerate(ds["key"].to_numpy())}
-    series = ds["test_accuracy"].to_numpy()[[place[key] for key in runs["key"]]]
-    tables = []
-    for cell, group in runs.groupby(list(CELL), sort=True):
-        epochs = int(group["epochs"].iloc[0])
-        every = np.arange(1, epochs + 1)
-        table = pd.DataFrame(dict(zip(CELL, cell, strict=True)), index=range(epochs)).assign(
-            epoch=every,
-            accuracy=np.nanmean(series[group.index], axis=0)[:epochs],
-            n=len(group),
-            updates=every * (int(group["updates"].iloc[0]) / epochs),
-            last=every == epochs,
-            drawn=np.isin(every, np.round(np.geomspace(1, epochs, DRAWN)).astype(int)),
-        )
-        tables.append(table)
-    return pd.concat(tables, ignore_index=True)
+    runs = runs[~runs["diverged"].astype(bool)]
+    by = [*CELL, "epochs", "updates"]
+    every = pd.DataFrame(ds["test_accuracy"].to_numpy()[runs.index], runs.index, range(1, ds.sizes["epoch"] + 1))
+    long = runs[by].join(every).melt(by, var_name="epoch", value_name="accuracy").astype({"epoch": int})
+    long = long[long["epoch"] <= long["epochs"]]
+    table = long.groupby([*by, "epoch"])["accuracy"].agg(["mean", "size"]).reset_index()
+    drawn = {epochs: np.round(np.geomspace(1, epochs, DRAWN)).astype(int) for epochs in set(runs["epochs"])}
+    return table.rename(columns={"mean": "accuracy", "size": "n"}).assign(
+        updates=table["epoch"] * table["updates"] / table["epochs"],
+        last=table["epoch"] == table["epochs"],
+        drawn=[epoch in drawn[epochs] for epoch, epochs in zip(table["epoch"], table["epochs"], strict=True)],
+    ).drop(columns="epochs")  # fmt: skip
 
 
 def at_equal_updates(table: pd.DataFrame) -> pd.DataFrame:
@@ -225,64 +217,49 @@ def share_cells(ds: xr.Dataset) -> pd.DataFrame:
     The first are of one batch size that was run with many numbers of workers: the gradient's batch stays. The second
     are the curve's own small batches at the same rate: the gradient's batch shrinks too. ``change`` says which.
     """
-    frame, one = final_accuracy(ds), _in_shares(ds)
-    columns = ["change", *CELL, "share"]
-    if one is None:
-        return bootstrapped(frame[:0].assign(change="", share=0), columns)[0]
-    curve = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
-    split = curve[curve["batch_size"] == one["batch_size"]].assign(change=SHARED)
-    whole = curve[(curve["bn_workers"] == 1) & (curve["batch_size"] <= one["batch_size"])].assign(change=WHOLE)
+    runs, size = _in_shares(ds)
+    split = runs[runs["batch_size"] == size].assign(change=SHARED)
+    whole = runs[(runs["bn_workers"] == 1) & (runs["batch_size"] <= size)].assign(change=WHOLE)
     both = pd.concat([split, whole], ignore_index=True)
-    return bootstrapped(both.assign(share=both["batch_size"] // both["bn_workers"]), columns)[0]
+    return bootstrapped(both.assign(share=both["batch_size"] // both["bn_workers"]), ["change", *CELL, "share"])[0]
 
 
-def _in_shares(ds: xr.Dataset) -> pd.Series | None:
-    """Return a run of the cell that was run with more than two numbers of workers, None where there is none.
+def _in_shares(ds: xr.Dataset) -> tuple[pd.DataFrame, int]:
+    """Return the runs at the rate of a batch that was run with several numbers of workers, and its size, 0 if none.
 
-    Of several cells it is the one that leaves the smallest partial batch, which the same workers would share.
+    Of several it is the one that leaves the smallest partial batch, which the same workers would share. Other batches
+    in shares are left out: runs of theirs that diverged say nothing of the spread between seeds.
     """
     frame = final_accuracy(ds)
     split = frame[frame.groupby(list(CELL))["bn_workers"].transform("nunique") > 2]
-    partial = (split["training_examples"] % split["batch_size"]).rename("partial")
-    ordered = split.assign(partial=partial).sort_values(["partial", "batch_size"], kind="stable")
-    return None if ordered.empty else ordered.iloc[0]
+    if split.empty:
+        return split, 0
+    ordered = split.assign(partial=split["training_examples"] % split["batch_size"])
+    one = ordered.sort_values(["partial", "batch_size"], kind="stable").iloc[0]
+    same = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
+    return same[(same["bn_workers"] == 1) | (same["batch_size"] == one["batch_size"])], int(one["batch_size"])
 
 
 def separated(ds: xr.Dataset) -> pd.DataFrame:
-    """Return what a smaller batch changes, in two parts: by its batch-norm statistics and by its gradient.
+    """Return what a smaller batch changes by its batch-norm statistics less what it changes by its gradient.
 
-    From the batch that was run in shares to a small batch ``batch_size``, ``total`` is the change of accuracy. Taking
-    only the statistics over that few examples changes it by ``statistics``; ``gradient`` is the rest, the change
-    between two runs whose statistics see equally few examples and whose gradients do not. ``difference`` is the first
-    part less the second; ``n`` counts the runs of the three cells.
+    From the batch that was run in shares to a small batch ``batch_size``, taking only the statistics over that few
+    examples is one change of accuracy, and from there to the small batch the other; ``difference`` is the first less
+    the second, and ``n`` counts the runs of the three cells.
     """
-    parts = ("total", "statistics", "gradient", "difference")
-    columns = ["arch", "lr", "from_size", "batch_size", *(f"{p}{end}" for p in parts for end in ("", "_low", "_high"))]
-    frame, one = final_accuracy(ds), _in_shares(ds)
-    if one is None:
-        return pd.DataFrame(columns=[*columns, "n"])
-    same = frame[(frame["arch"] == one["arch"]) & (frame["lr"] == one["lr"])]
-    # Other batches in shares are not compared: runs of theirs that diverged say nothing of the spread between seeds.
-    same = same[(same["bn_workers"] == 1) | (same["batch_size"] == one["batch_size"])]
-    cells, draws = bootstrapped(same, ["batch_size", "bn_workers"])
-    pairs = zip(cells["batch_size"].tolist(), cells["bn_workers"].tolist(), strict=True)
-    place = {pair: position for position, pair in enumerate(pairs)}
-    size, rows = int(one["batch_size"]), []
-    for small in sorted(small for small, workers in place if workers == 1 and small < size and size % small == 0):
-        compared = [(small, 1), (size, size // small), (size, 1)]
-        if not set(compared) <= set(place):
-            continue
-        at = [place[cell] for cell in compared]
-        row = [one["arch"], one["lr"], size, small]
-        changes = zip(_changes(*cells["accuracy"].to_numpy()[at]), _changes(*draws.T[at]), strict=True)
-        row += [number for change, drawn in changes for number in (float(change), *quantiles(drawn))]
-        rows.append([*row, int(cells["n"].to_numpy()[at].sum())])
-    return pd.DataFrame(rows, columns=[*columns, "n"])
-
-
-def _changes(small: np.ndarray, shared: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, ...]:
-    statistics, gradient = shared - whole, small - shared
-    return small - whole, statistics, gradient, statistics - gradient
+    runs, size = _in_shares(ds)
+    cells, draws = bootstrapped(runs, ["batch_size", "bn_workers"])
+    place = {pair: at for at, pair in enumerate(zip(cells["batch_size"], cells["bn_workers"], strict=True))}
+    rows = []
+    for batch in sorted(batch for batch, workers in place if workers == 1 and batch < size and size % batch == 0):
+        if (size, size // batch) in place and (size, 1) in place:
+            at = [place[batch, 1], place[size, size // batch], place[size, 1]]
+            measured, drawn = (
+                (shared - whole) - (small - shared)
+                for small, shared, whole in (cells["accuracy"].to_numpy()[at], draws.T[at])
+            )
+            rows.append((batch, float(measured), *quantiles(drawn), int(cells["n"].to_numpy()[at].sum())))
+    return pd.DataFrame(rows, columns=["batch_size", "difference", "difference_low", "difference_high", "n"])
 
 
 # The last partial batch
@@ -298,26 +275,21 @@ def even_division(study: xr.Dataset, even: xr.Dataset) -> pd.DataFrame:
     runs["partial"] = runs["training_examples"] % runs["batch_size"]
     cells, draws = bootstrapped(runs, [*CELL, "partial", "even"])
     numbered = cells.assign(place=cells.index)
-    curves, others = numbered[~numbered["even"]], numbered[numbered["even"]]
-    pairs = curves.merge(others, on=list(CURVE), suffixes=("", "_even"))
-    pairs = pairs.assign(apart=(pairs["batch_size"] / pairs["batch_size_even"] - 1).abs())
+    curves, others = numbered[~numbered["even"]], numbered[numbered["even"]].add_prefix("even_")
+    pairs = curves.merge(others, left_on=list(CURVE), right_on=[f"even_{name}" for name in CURVE])
+    pairs = pairs.rename(columns={"even_batch_size": "even_size"})
+    pairs = pairs.assign(apart=(pairs["batch_size"] / pairs["even_size"] - 1).abs())
     pairs = pairs[pairs["apart"] <= ALIKE].sort_values("apart", kind="stable")
-    pairs = pairs.drop_duplicates([*CURVE, "batch_size_even"]).sort_values(list(CELL), ignore_index=True)
-    change = draws[:, pairs["place_even"]] - draws[:, pairs["place"]]
-    bounds = [quantiles(drawn) for drawn in change.T]
-    return pairs[[*CELL, "partial", "accuracy"]].assign(
-        even_size=pairs["batch_size_even"],
-        even_accuracy=pairs["accuracy_even"],
-        effect=pairs["accuracy_even"] - pairs["accuracy"],
-        effect_low=[low for low, _ in bounds],
-        effect_high=[high for _, high in bounds],
-        n=np.minimum(pairs["n"], pairs["n_even"]),
-    )
+    pairs = pairs.drop_duplicates([*CURVE, "even_size"]).sort_values(list(CELL), ignore_index=True)
+    bounds = [quantiles(drawn) for drawn in (draws[:, pairs["even_place"]] - draws[:, pairs["place"]]).T]
+    pairs[["effect_low", "effect_high"]] = np.reshape(bounds, (-1, 2))
+    found = pairs.assign(effect=pairs["even_accuracy"] - pairs["accuracy"], n=pairs[["n", "even_n"]].min(axis=1))
+    names = ["partial", "accuracy", "even_size", "even_accuracy", "effect", "effect_low", "effect_high", "n"]
+    return found[[*CELL, *names]]
 
 
 def even_table(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return `even_division` as a table for readers, with the change in points."""
-    points = 100 * pairs[["effect", "effect_low", "effect_high"]]
     return pd.DataFrame(
         {
             "network": pairs["arch"],
@@ -326,6 +298,6 @@ def even_table(pairs: pd.DataFrame) -> pd.DataFrame:
             "accuracy": pairs["accuracy"].map("{:.1%}".format),
             "even batch size": pairs["even_size"].map("{:,}".format),
             "its accuracy": pairs["even_accuracy"].map("{:.1%}".format),
-            "change (points)": [written("+.1f", *bounds) for bounds in points.to_numpy()],
+            "change (points)": written_rows("+.1f", 100 * pairs[["effect", "effect_low", "effect_high"]]),
         }
     )

@@ -31,8 +31,7 @@ def reached(ds: xr.Dataset, target: float = TARGET) -> pd.DataFrame:
     that do not come to the target have NaN.
     """
     runs = curve_runs(ds)
-    place = {key: row for row, key in enumerate(ds["key"].to_numpy())}
-    losses = ds["train_loss"].to_numpy()[[place[key] for key in runs["key"]]].astype(float)
+    losses = ds["train_loss"].to_numpy()[runs.index].astype(float)
     epochs = np.array([_epochs_to(row, target) for row in losses])
     updates = epochs * runs["updates"] / runs["epochs"]
     return runs[[*CELL, "seed"]].assign(updates=updates, examples=epochs * runs["training_examples"])

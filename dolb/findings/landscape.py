@@ -9,13 +9,14 @@ not count.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from dolb.findings import filtered
-from dolb.findings.intervals import geometric, written
+from dolb.findings.intervals import geometric, written_rows
 
 READINGS = {
     "own": "its own training set",  # the loss that training saw; weights and examples differ
@@ -72,33 +73,29 @@ def in_pairs(table: pd.DataFrame) -> pd.DataFrame:
     Columns are reading, measure, batch_size and other. Above one the landscape of filtered data is smoother. NaN where
     a value is not positive: there is no ratio.
     """
-    wide = table.pivot_table(index=["set", "seed"], columns=["reading", "measure", "batch_size"], values="value")
-    wide = wide.where(wide > 0)
-    if "filtered" not in wide.index.get_level_values("set"):
+    by = ["reading", "measure", "batch_size"]
+    wide = table.pivot_table(index=["set", "seed"], columns=by, values="value")
+    wide, sets = wide.where(wide > 0), filtered.in_order(table["set"])
+    if "filtered" not in sets or len(sets) < 2:
         return pd.DataFrame()
-    others = [name for name in filtered.in_order(table["set"]) if name != "filtered"]
-    parts = {other: wide.loc[other] / wide.loc["filtered"] for other in others}
-    whole = pd.concat(parts, axis="columns", names=["other"]) if parts else pd.DataFrame()
-    return whole.reorder_levels(["reading", "measure", "batch_size", "other"], axis="columns") if parts else whole
+    parts = {other: wide.loc[other] / wide.loc["filtered"] for other in sets if other != "filtered"}
+    return pd.concat(parts, axis="columns", names=["other"]).reorder_levels([*by, "other"], axis="columns")
 
 
 def ratios(table: pd.DataFrame) -> pd.DataFrame:
     """Return the geometric means over seeds of `in_pairs`, with 95% intervals; ``n`` says how many seeds have both."""
-    rows = []
-    for cell, pairs in in_pairs(table).items():
-        if pairs.count() > 1:
-            found = geometric(pairs.dropna())
-            rows.append((*cell, found.value, found.low, found.high, found.n))  # type: ignore[misc]
+    found = {cell: geometric(pairs.dropna()) for cell, pairs in in_pairs(table).items()}
+    rows = [(*cell, *astuple(one)) for cell, one in found.items() if one.n > 1]  # type: ignore[misc]
     return pd.DataFrame(rows, columns=["reading", "measure", "batch_size", "other", "ratio", "low", "high", "n"])
 
 
-def by_reading(table: pd.DataFrame, measure: str = "normalized_eigenvalue") -> pd.DataFrame:
-    """Return the ratios of one measure as a table for readers: a row per reading, a column per set and batch size."""
-    rows = table[table["measure"] == measure].sort_values(["other", "batch_size"])
+def by_reading(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the ratios of top eigenvalues for readers: a row per reading, a column per set and batch size."""
+    rows = table[table["measure"] == "normalized_eigenvalue"].sort_values(["other", "batch_size"])
     told = rows.assign(
         over=rows["reading"].map(READINGS),
         column=rows["other"] + ", batch " + rows["batch_size"].map("{:,}".format),
-        told=[written(".2f", row.ratio, row.low, row.high) for row in rows.itertuples()],
+        told=written_rows(".2f", rows[["ratio", "low", "high"]]),
     )
     wide = told.pivot_table(index="over", columns="column", values="told", aggfunc="first", sort=False).fillna("")
     order = [words for words in READINGS.values() if words in wide.index]
@@ -136,7 +133,7 @@ def contours(table: pd.DataFrame, at: Sequence[float]) -> pd.DataFrame:
     Every cell of the grid is two triangles, and a level crosses a triangle in one straight line or not at all. Between
     points the logarithm of the loss is taken to be linear.
     """
-    rows: list[dict] = []
+    rows: list[tuple] = []
     for (name, size), group in table.groupby(["set", "batch_size"], sort=False):
         grid = group.pivot_table(index="alpha", columns="beta", values="loss")
         heights = np.log(grid.where(grid > 0).to_numpy())
@@ -147,8 +144,7 @@ def contours(table: pd.DataFrame, at: Sequence[float]) -> pd.DataFrame:
             high = np.stack([square[corner][0].ravel() for corner in triangle], axis=1)
             where = np.stack([square[corner][1].reshape(-1, 2) for corner in triangle], axis=1)
             for level in at:
-                for x, y, x2, y2 in _crossings(high - np.log(level) + _TINY, where):
-                    rows.append({"set": name, "batch_size": size, "level": level, "x": x, "y": y, "x2": x2, "y2": y2})
+                rows += [(name, size, level, *line) for line in _crossings(high - np.log(level) + _TINY, where)]
     return pd.DataFrame(rows, columns=["set", "batch_size", "level", "x", "y", "x2", "y2"])
 
 

@@ -7,14 +7,13 @@ of the search's best, one run each and without intervals.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import Estimate, geometric, student, written
+from dolb.findings.intervals import Estimate, geometric, student, written_rows
 from dolb.findings.recommend import speed_at, speeds
 from dolb.findings.runs import final_accuracy
 
@@ -93,34 +92,28 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
     Intervals are Student's over seeds, those of gains of pairs; of one seed there is none (nan). Methods are in the
     order of their mean gain. Updates and seconds are means over the seeds, nan unless all of them reach the target.
     """
-    rows, fresh = [], _winners(frame)
-    for size, group in fresh.groupby("batch_size", sort=True):
+    rows = []
+    for size, group in _winners(frame).groupby("batch_size", sort=True):
         table = _by_seed(group)
         for method in table:
             own = group[group["method"] == method]
-            accuracy, gain = _known(student(own["accuracy"])), _known(_gain(table, str(method), PLAIN))
+            accuracy, gain = student(own["accuracy"]).row(), _gain(table, str(method), PLAIN).row()
             rows.append(
                 {
                     "batch_size": size, "method": method, "remedies": ", ".join(own["remedies"].iloc[0]),
-                    "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high,
-                    "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high, "n": accuracy.n,
+                    "accuracy": accuracy.pop("value"), **accuracy,
+                    "gain": gain["value"], "gain_low": gain["low"], "gain_high": gain["high"],
                     **{name: own[name].mean(skipna=False) for name in _WAY},
                 }
             )  # fmt: skip
     found = pd.DataFrame(rows)
-    order = found.groupby("method")["gain"].mean().sort_values(ascending=False, kind="stable").index
-    return found.assign(place=order.get_indexer(pd.Index(found["method"]))).sort_values(
-        ["place", "batch_size"], ignore_index=True
-    ).drop(columns="place")  # fmt: skip
+    mean = found.groupby("method")["gain"].transform("mean")
+    return found.assign(mean=-mean).sort_values(["mean", "batch_size"], ignore_index=True).drop(columns="mean")
 
 
 def _winners(frame: pd.DataFrame) -> pd.DataFrame:
     fresh = frame[frame["seed"] != SEARCH_SEED]
     return fresh if len(fresh) else frame.loc[frame.groupby(CELL)["accuracy"].idxmax()]
-
-
-def _known(one: Estimate) -> Estimate:
-    return one if np.isfinite(one.high) else Estimate(one.value, np.nan, np.nan, one.n)
 
 
 def _by_seed(group: pd.DataFrame) -> pd.DataFrame:
@@ -139,17 +132,16 @@ def recommended(frame: pd.DataFrame) -> pd.DataFrame:
     Longer training is left out. ``as_good`` are methods that it does not beat, paired by seed, by Student's interval.
     """
     fresh = _winners(frame)
-    fresh, known, rows = fresh[fresh["method"] != LONGER], cells(frame), []
-    for size, group in fresh.groupby("batch_size", sort=True):
+    known, rows = cells(frame).set_index(CELL), []
+    for size, group in fresh[fresh["method"] != LONGER].groupby("batch_size", sort=True):
         table = _by_seed(group)
         best = str(table.mean().idxmax())
-        others = [method for method in METHODS.values() if method in table and method != best]
-        here = known[(known["batch_size"] == size) & (known["method"] != LONGER)].set_index("method")
-        run = group[group["method"] == best].iloc[0]
+        others = [method for method in METHODS.values() if method in table and method != best and len(table) > 1]
         rows.append(
             {
-                "batch_size": size, "method": best, "settings": _settings(run), **here.loc[best].to_dict(),
-                "as_good": [method for method in others if len(table) > 1 and _gain(table, best, method).low <= 0],
+                "batch_size": size, "method": best, "settings": _settings(group[group["method"] == best].iloc[0]),
+                **known.loc[(size, best)].to_dict(),
+                "as_good": [method for method in others if _gain(table, best, method).low <= 0],
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -173,8 +165,8 @@ def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
             "batch size": [f"{row['batch_size']:,}" for row in rows],
             "use": [row["remedies"] or PLAIN for row in rows],
             "with": [", ".join(f"{name} {value}" for name, value in row["settings"].items()) for row in rows],
-            "test accuracy": [_percent(row) for row in rows],
-            "points over plain": [written("+.1f", row["gain"], row["gain_low"], row["gain_high"]) for row in rows],
+            "test accuracy": written_rows(".1%", found[["accuracy", "low", "high"]]),
+            "points over plain": written_rows("+.1f", found[["gain", "gain_low", "gain_high"]]),
             "as good within error": [", ".join(row["as_good"]) for row in rows],
         }
     )
@@ -183,29 +175,23 @@ def recommendation_table(found: pd.DataFrame) -> pd.DataFrame:
 
 def accuracy_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracies of `cells` for readers, a row per method and a column per batch size."""
-    texts = [_percent(row) for row in table.to_dict("records")]
+    texts = written_rows(".1%", table[["accuracy", "low", "high"]])
     wide = table.assign(text=texts).pivot_table(index="method", columns="batch_size", values="text", aggfunc="first")
     wide = wide.loc[list(dict.fromkeys(table["method"]))].fillna("")
     return wide.set_axis([f"batch {size:,}" for size in wide], axis=1).rename_axis(None)
 
 
-def _percent(row: Mapping[Hashable, Any]) -> str:
-    return written(".1%", row["accuracy"], row["low"], row["high"])
-
-
 def times(table: pd.DataFrame) -> pd.DataFrame:
     """Return `cells` once for each target, with its ``target``, ``updates`` and ``seconds``."""
-    parts = [
-        table.drop(columns=_WAY).assign(
-            target=target, updates=table[f"updates_to_{target:.0%}"], seconds=table[f"seconds_to_{target:.0%}"]
-        )
-        for target in TARGETS
-    ]
-    return pd.concat(parts, ignore_index=True)
+    parts = []
+    for target in TARGETS:
+        names = {f"{what}_to_{target:.0%}": what for what in ("updates", "seconds")}
+        parts.append(table.rename(columns=names).assign(target=target))
+    return pd.concat(parts, ignore_index=True).drop(columns=_WAY)
 
 
-def times_by_seed(frame: pd.DataFrame, target: float) -> tuple[pd.DataFrame, int, int]:
-    """Return seconds to the target by seed and batch size, the batch size of highest throughput, and the best one.
+def time_ratio(frame: pd.DataFrame, target: float) -> Estimate | None:
+    """Return time to the target at the batch size of highest throughput over that at the best, paired by seed.
 
     At each batch size the method is the one that was fastest in the search, and so is the best batch size. A run that
     does not reach the target counts with its whole length.
@@ -214,16 +200,11 @@ def times_by_seed(frame: pd.DataFrame, target: float) -> tuple[pd.DataFrame, int
     whole = frame["epochs"] * frame["epoch_seconds"]
     timed = frame.assign(missed=frame[to].isna(), seconds=frame[to].fillna(whole))
     fresh = timed[timed["seed"] != SEARCH_SEED]
+    if fresh.empty:
+        return None
     tried = timed[timed["seed"] == SEARCH_SEED].merge(fresh[SETTING].drop_duplicates(), on=SETTING)
     fastest = tried.sort_values(["missed", "seconds"], kind="stable").drop_duplicates("batch_size")
-    chosen = fresh.merge(fastest[CELL], on=CELL).pivot_table(index="seed", columns="batch_size", values="seconds")
-    plain = fresh[fresh["method"] == PLAIN].sort_values("epoch_seconds")
-    return chosen.dropna(), int(plain["batch_size"].iloc[0]), int(fastest["batch_size"].iloc[0])
-
-
-def time_ratio(frame: pd.DataFrame, target: float) -> Estimate | None:
-    """Return time to the target at the batch size of highest throughput over that at the best, paired by seed."""
-    if not (frame["seed"] != SEARCH_SEED).any():
-        return None
-    times, throughput, best = times_by_seed(frame, target)
-    return geometric(times[throughput] / times[best]) if min(times.shape) > 1 else None
+    times = fresh.merge(fastest[CELL], on=CELL).pivot_table(index="seed", columns="batch_size", values="seconds")
+    throughput = fresh[fresh["method"] == PLAIN].sort_values("epoch_seconds")["batch_size"].iloc[0]
+    ratio = (times.dropna()[throughput] / times[fastest["batch_size"].iloc[0]]).dropna()
+    return geometric(ratio) if times.shape[1] > 1 else None

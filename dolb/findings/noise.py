@@ -237,12 +237,6 @@ def by_eps(ds: xr.Dataset) -> pd.DataFrame:
 # Who agrees
 
 
-def chance(gone: np.ndarray, other: np.ndarray, labels: np.ndarray) -> float:
-    """Return how many examples two masks would remove in common, if each drew as many of each class at random."""
-    (one, two), members = _by_class(np.stack([gone, other]), labels)
-    return float((one * two / members).sum())
-
-
 def jaccard(keep: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return, for every two masks of (masks, examples), shared over all removed, and that of random sets so large.
 
@@ -298,7 +292,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame, keep, labels = rows(ds), kept(ds), ds["label"].to_numpy()
     at = first(ds)
-    noise = ~keep[at]
+    noise, (classes, members) = ~keep[at], _by_class(~keep, labels)
     sized = (frame["size_of"] == frame["key"][at]) | (frame["size_of"] == "").all()
     chosen = frame[~frame["filter"].isin([*ON_THE_MAP, "flagged", "none"]) & sized].index.insert(0, at)
     costs = np.stack([ds[name].to_numpy() for name in PARTS], axis=1)
@@ -309,7 +303,7 @@ def others(ds: xr.Dataset) -> pd.DataFrame:
             "removed": frame["removed"][one],
             "shared": float((~keep[one])[noise].mean()),
             "images": int((~keep[one] & noise).sum()),
-            "by_chance": chance(noise, ~keep[one], labels) / noise.sum(),
+            "by_chance": (classes[at] * classes[one] / members).sum() / noise.sum(),
             "seconds": costs[one].sum(),
             "training": costs[one, 0],
         }

@@ -88,4 +88,4 @@ def _drawn(ds: xr.Dataset) -> list[int]:
     shares = parts.div(table["step_seconds"], axis=0)
     off = (shares - shares.groupby([table[name] for name in _SETTING]).transform("mean")).abs().sum(axis=1)
     kept = table.assign(off=off)[table.index.isin(ds["run_number"].to_numpy())]
-    return sorted(kept.groupby(_SETTING, sort=False)["off"].idxmin())
+    return kept.groupby(_SETTING, sort=False)["off"].idxmin().tolist()
