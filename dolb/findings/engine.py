@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import bootstrapped, quantiles, written
-from dolb.findings.runs import final_accuracy
+from dolb.findings.intervals import bootstrapped, quantiles, written_rows
+from dolb.findings.runs import final_accuracy, table
 
 CELL = ["arch", "batch_size", "lr"]
 SAME = ["benchmark", "device", "arch", "batch_size"]  # of programs that are compared
@@ -23,10 +23,8 @@ def compare(ds: xr.Dataset, baseline: str) -> pd.DataFrame:
     resampled together: what slowed the machine meanwhile slowed both sides of the ratio. A program that did not take
     turns with the baseline, in one process, has nan for a ratio.
     """
-    names = [*SAME, "measured_at", "program", "repeat", "step_seconds"]
-    frame = pd.DataFrame({name: ds[name].to_numpy() for name in names})
     rows = []
-    for values, group in frame.groupby([*SAME, "measured_at"], sort=True):
+    for values, group in table(ds).groupby([*SAME, "measured_at"], sort=True):
         seconds = group.pivot_table(index="repeat", columns="program", values="step_seconds")
         picks = np.random.default_rng(0).integers(len(seconds), size=(MEDIAN_DRAWS, len(seconds)))
         drawn = {name: np.median(times.to_numpy()[picks], axis=1) for name, times in seconds.items()}
@@ -52,7 +50,7 @@ def with_floors(cells: pd.DataFrame, ds: xr.Dataset) -> pd.DataFrame:
     allows the counted bytes, ``limit`` the lower of the two, and ``of_limit`` the share of it that was reached.
     """
     names = [*SAME, "program", "runs_at_once", "step_flops", "step_bytes", "peak_flops", "peak_bandwidth"]
-    about = pd.DataFrame({name: ds[name].to_numpy() for name in names}).drop_duplicates([*SAME, "program"])
+    about = table(ds)[names].drop_duplicates([*SAME, "program"])
     joined = cells.merge(about, on=[*SAME, "program"], how="left")
     joined["arithmetic"] = joined["batch_size"] / (joined["step_flops"] / joined["peak_flops"])
     joined["memory"] = joined["batch_size"] / (joined["step_bytes"] / joined["peak_bandwidth"])
@@ -120,7 +118,6 @@ def differences(frame: pd.DataFrame) -> pd.DataFrame:
 
 def differences_table(found: pd.DataFrame) -> pd.DataFrame:
     """Return `differences` for readers, in percent and points."""
-    points = 100 * found[["difference", "low", "high"]]
     return pd.DataFrame(
         {
             "network": found["arch"],
@@ -128,7 +125,7 @@ def differences_table(found: pd.DataFrame) -> pd.DataFrame:
             "rate": found["lr"],
             "plain": found["plain"].map("{:.1%}".format),
             "fast": found["fast"].map("{:.1%}".format),
-            "difference in points": [written("+.1f", *bounds) for bounds in points.to_numpy()],
+            "difference in points": written_rows("+.1f", 100 * found[["difference", "low", "high"]]),
             "seeds": found["seeds"],
             "collapsed near the end": found["collapsed"],
         }

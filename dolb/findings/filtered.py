@@ -17,7 +17,7 @@ import xarray as xr
 
 from dolb import results
 from dolb.findings import runs as found
-from dolb.findings.intervals import Estimate, bootstrapped, student, written
+from dolb.findings.intervals import Estimate, bootstrapped, student, written_rows
 
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
@@ -161,7 +161,7 @@ def sides(table: pd.DataFrame, border: int) -> pd.DataFrame:
     told = table.assign(
         pair=table["one"] + " less " + table["other"],
         where=side + ", equal " + table["equal"],
-        told=[written("+.2f", *bounds) for bounds in table[["points", "low", "high"]].to_numpy()],
+        told=written_rows("+.2f", table[["points", "low", "high"]]),
     )
     wide = told.pivot_table(index="pair", columns="where", values="told", aggfunc="first", sort=False).fillna("")
     return wide[list(dict.fromkeys(told["where"]))].rename_axis(index=None, columns="points of accuracy")
@@ -185,7 +185,7 @@ def ways_to_choose(ds: xr.Dataset) -> pd.DataFrame:
                 "images": f"{int(frame.loc[frame['set'] == name, 'training_examples'].min()):,}",
                 "best accuracy": f"{top.loc[name, 'accuracy']:.1%}",
                 "at weight decay": f"{top.loc[name, 'weight_decay']:g}",
-                "less random, points": written("+.2f", gain.value, gain.low, gain.high) if gain else "",
+                "less random, points": gain.written("+.2f") if gain else "",
                 "seeds": int(top.loc[name, "n"]),
             }
         )

@@ -121,9 +121,7 @@ def exponent_table(found: dict[str, Estimate]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "network": list(found),
-            "the best rate grows as the batch size to the power": [
-                intervals.written(".2f", one.value, one.low, one.high) for one in found.values()
-            ],
+            "the best rate grows as the batch size to the power": [one.written(".2f") for one in found.values()],
             "seeds": [one.n for one in found.values()],
         }
     )

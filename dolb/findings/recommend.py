@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import written
+from dolb.findings.intervals import written_rows
+from dolb.findings.runs import table
 
 SIZE = ["arch", "batch_size"]
 FORWARD = 1 / 3  # of the arithmetic of a training step: the backward pass has two products for each of the forward's
@@ -17,8 +18,7 @@ def speeds(benchmarks: xr.Dataset, device: str, program: str) -> pd.DataFrame:
 
     ``program`` is how the names of the benchmark's programs begin that are meant. There may be no rows.
     """
-    rows = pd.DataFrame({name: benchmarks[name].to_numpy() for name in ("device", "program", "runs_at_once", *SIZE)})
-    rows["images_per_second"] = benchmarks["images_per_second"].to_numpy()
+    rows = table(benchmarks)
     alone = (rows["device"] == device) & rows["program"].str.startswith(program) & (rows["runs_at_once"] == 1)
     return rows[alone].groupby(SIZE)["images_per_second"].median().reset_index()
 
@@ -31,7 +31,9 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame, known: pd.DataFrame, evaluat
     evaluation after every epoch, in batches of ``evaluated``: forward passes alone, at the speed of the nearest size.
     Elsewhere it is the median of the runs' own device seconds, and ``priced_by`` is "runs".
     """
-    prices = runs.assign(seconds=_whole(runs)).groupby(SIZE, as_index=False).agg(
+    # A run that diverged counts with the seconds that all its epochs would have taken.
+    whole = runs["device_seconds"] * runs["epochs"] / runs["epochs_done"]
+    prices = runs.assign(seconds=whole).groupby(SIZE, as_index=False).agg(
         {"seconds": "median", "epochs": "median", "training_examples": "median", "test_examples": "median"}
     )  # fmt: skip
     speed = [speed_at(known, *size) for size in zip(prices["arch"], prices["batch_size"], strict=True)]
@@ -41,11 +43,6 @@ def priced(cells: pd.DataFrame, runs: pd.DataFrame, known: pd.DataFrame, evaluat
     prices["priced_by"] = np.where(by_benchmark.notna(), "benchmark", "runs")
     prices["seconds"] = by_benchmark.fillna(prices["seconds"])
     return cells.merge(prices[[*SIZE, "seconds", "priced_by"]], on=SIZE)
-
-
-def _whole(runs: pd.DataFrame) -> pd.Series:
-    """Return the device seconds of each run, of one that diverged those that all its epochs would have taken."""
-    return runs["device_seconds"] * runs["epochs"] / runs["epochs_done"]
 
 
 def speed_at(known: pd.DataFrame, arch: str, batch_size: int, beyond: bool = False) -> float:
@@ -70,13 +67,12 @@ def best_for_their_time(cells: pd.DataFrame) -> pd.DataFrame:
 
 def shown(best: pd.DataFrame) -> pd.DataFrame:
     """Return cells as a table for readers: network, seconds, batch size, learning rate, accuracy with its interval."""
-    bounds = zip(best["accuracy"], best["low"], best["high"], strict=True)
     return pd.DataFrame(
         {
             "network": best["arch"],
             "seconds of one run": best["seconds"].map("{:,.1f}".format),
             "batch size": best["batch_size"].map("{:,}".format),
             "learning rate": best["lr"].map("{:g}".format),
-            "test accuracy": [written(".1%", *row) for row in bounds],
+            "test accuracy": written_rows(".1%", best[["accuracy", "low", "high"]]),
         }
     )

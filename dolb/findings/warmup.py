@@ -116,12 +116,11 @@ def _draws(count: int) -> np.ndarray:
 
 def accuracies(table: pd.DataFrame) -> pd.DataFrame:
     """Return cells as a table for readers, a row each, with accuracy and its interval."""
-    bounds = table[["accuracy", "low", "high"]].to_numpy()
     return pd.DataFrame(
         {
             "batch size": table["batch_size"].map("{:,}".format),
             "epochs of warmup": table["warmup_epochs"].map("{:g}".format),
-            "test accuracy": [intervals.written(".1%", *row) for row in bounds],
+            "test accuracy": intervals.written_rows(".1%", table[["accuracy", "low", "high"]]),
             "seeds": table["n"],
         }
     ).reset_index(drop=True)
@@ -139,6 +138,5 @@ def best_table(best: pd.DataFrame, grows: Estimate | None, reported: Mapping[int
         for row in best.to_dict("records")
     ]
     if grows is not None:
-        ours = intervals.written(".2f", grows.value, grows.low, grows.high)
-        rows.append(("grows as the batch size to the power", ours, *POWERS))
+        rows.append(("grows as the batch size to the power", grows.written(".2f"), *POWERS))
     return pd.DataFrame(rows, columns=["", "ours", "McCord and Dash", "LEGW"])

@@ -7,8 +7,6 @@ import pytest
 from made_runs import joined, made_curve, made_run
 
 from dolb import claims
-from dolb.claims import batch_size
-from dolb.claims.rule import verdict
 
 PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 8192: 0.60, 20480: 0.50}
 FALL = {16: 0.80, 64: 0.75, 256: 0.70, 1024: 0.65, 8192: 0.50, 20480: 0.40}
@@ -17,8 +15,7 @@ SIZES = [2**k for k in range(7, 15)]
 
 
 def judged(name, *curves):
-    claim = claims.load()[name]
-    return verdict(claim, batch_size.JUDGES[name]({"batch-size": joined(chain(*curves))}, claim))
+    return claims.published_verdicts([name], batch_size=joined(chain(*curves)))[name]
 
 
 def test_g1_is_by_how_much_the_best_of_a_curve_is_above_its_ends():
@@ -38,9 +35,6 @@ def test_g1_counts_a_curve_for_an_end_only_if_it_reaches_that_of_the_claim():
     rise, fall = judged("G1", *(made_curve(PEAK, lr=lr) for lr in (0.1, 1)), made_curve(from_64, lr=0.01)).estimates
     assert (rise.n, fall.n) == (2, 3)
     assert judged("G1", made_curve(from_64, lr=0.1)).outcome == "not yet measured"
-
-
-def test_g1_is_not_measured_by_a_few_batch_sizes():
     assert judged("G1", made_curve({16: 0.5, 256: 0.6}, lr=0.1)).outcome == "not yet measured"
 
 
@@ -59,8 +53,6 @@ def test_g2_is_how_much_farther_apart_the_depths_are_at_the_highest_rate():
     assert found.outcome == "replicated"
     assert judged("G2", *level(0.01, 0.05), *level(0.1, 0.002)).outcome == "not replicated"
 
-
-def test_g2_needs_two_rates():
     assert judged("G2", *level(0.01, 0.01)).outcome == "not yet measured"
 
 
@@ -112,6 +104,4 @@ def test_g4_is_what_the_statistics_cost_less_what_the_gradient_costs():
     assert found.outcome == "replicated"
     assert judged("G4", small_batch(shared=0.79, small=0.68)).outcome == "not replicated"
 
-
-def test_g4_is_not_measured_without_a_batch_in_shares():
     assert judged("G4", made_curve(PEAK, lr=0.1)).outcome == "not yet measured"

@@ -15,15 +15,15 @@ def every_claim():
     return claims.load()
 
 
-def test_every_claim_has_a_statement_and_what_it_reports(every_claim):
+def test_every_claim_says_what_it_reports_and_why_its_smallest_effect_is_that_and_every_judge_has_one(every_claim):
     assert len(every_claim) == 41
+    assert set(claims.JUDGES) <= set(every_claim)
     for claim in every_claim.values():
         assert len(claim.statement) > 20
         assert claim.quoted
-
-
-def test_every_judge_has_a_claim(every_claim):
-    assert set(claims.JUDGES) <= set(every_claim)
+        assert claim.effects or claim.kind == "fact" or claim.not_testable, claim.id
+        assert claim.why or not claim.effects, f"{claim.id} does not say why its smallest effect is that"
+        assert claim.decided in ("before", "after")
 
 
 def test_without_results_a_claim_is_not_yet_measured_or_not_testable(every_claim):

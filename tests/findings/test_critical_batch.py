@@ -64,19 +64,14 @@ def test_a_small_batch_that_needs_more_images_is_drawn_and_not_fitted():
     assert study.critical(points.reset_index())["value"].item() == pytest.approx(CRITICAL, rel=0.02)
 
 
-def test_too_few_sizes_have_no_hyperbola_and_the_figures_tables_are_empty():
-    points = study.fewest(study.reached(joined([by_law(size) for size in SIZES[:3]]), target=1.0))
-    fits = study.critical(points)
-    assert len(points) == 3
+@pytest.mark.parametrize(("target", "points"), [(1.0, 3), (0.0, 0)])
+def test_too_few_sizes_have_no_hyperbola_and_the_figures_tables_are_empty(target, points):
+    found = study.fewest(study.reached(joined([by_law(size) for size in SIZES[:3]]), target))
+    fits = study.critical(found)
+    assert len(found) == points
     assert fits.empty
-    assert study.hyperbolas(fits, points).empty
+    assert study.hyperbolas(fits, found).empty
     assert study.marks(fits, 900).empty
-
-
-def test_a_target_that_no_run_reaches_leaves_nothing_to_fit():
-    points = study.fewest(study.reached(joined([by_law(size) for size in SIZES]), target=0.0))
-    assert points.empty
-    assert study.critical(points).empty
 
 
 def measured(inverses, **changes):

@@ -26,11 +26,10 @@ def settings(gains):
     ]
 
 
-def test_efficiency_is_throughput_over_that_of_one_rank_with_an_interval():
+def test_efficiency_is_throughput_over_that_of_one_rank():
     cells = study.cells(completed(measured(), small_simulation())).query("ranks == 4 and library == 'ddp'")
     assert cells["efficiency"].item() == pytest.approx(1.0)
     assert cells["images_per_second"].item() == pytest.approx(360 * 1.2 * np.prod(NOISE) ** (1 / 3))
-    assert cells["speed_low"].item() < cells["images_per_second"].item() < cells["speed_high"].item()
 
 
 def test_libraries_are_compared_within_a_launch_so_that_its_noise_cancels():
@@ -49,7 +48,6 @@ def test_without_horovod_there_is_no_lead_and_ddp_still_has_its_cells():
     ds = completed(measured(libraries=("ddp",)), small_simulation())
     assert study.leads(ds).empty
     assert set(study.cells(ds)["library"]) == {"ddp"}
-    assert study.best_setting_held_out(ds).empty
 
 
 def test_the_defaults_are_one_and_other_settings_are_compared_with_them():
@@ -58,14 +56,6 @@ def test_the_defaults_are_one_and_other_settings_are_compared_with_them():
     assert tuned.loc[1.0, "value"].item() == pytest.approx(1.0)
     assert np.isnan(tuned.loc[1.0, "low"].item())
     assert set(study.tuned(ds)["source"]) == {"measured", "simulated"}
-
-
-def test_the_best_setting_is_judged_on_a_launch_that_had_no_part_in_the_choice():
-    """Each of three settings is lucky in one launch; chosen by the other two it gains nothing there."""
-    lucky = {2.0: (1.5, 1.0, 1.0), 5.0: (1.0, 1.5, 1.0), 25.0: (1.0, 1.0, 1.5)}
-    gains = study.best_setting_held_out(completed(settings(lucky), small_simulation()))
-    assert len(gains) == 3
-    assert gains.max() == pytest.approx(1.0)
 
 
 def test_links_have_cells_by_rate_and_none_where_there_are_no_hosts():

@@ -25,14 +25,12 @@ def test_a_loop_that_was_timed_alone_is_left_out_and_the_engine_is_not():
 
 
 def test_programs_that_differ_by_how_many_runs_share_the_device_are_of_one_kind():
-    cells = timed(("resnet18", 64, "dolb, 16 runs at once", 30.0), ("resnet18", 256, "dolb, 8 runs at once", 15.0))
+    cells = timed(
+        ("resnet18", 64, "dolb, 16 runs at once", 30.0), ("resnet18", 256, "dolb, 8 runs at once", 15.0),
+        ("resnet18", 64, "loop", 1.0), ("resnet18", 64, "dolb, one run", float("nan")),  # which have no bar
+    )  # fmt: skip
     assert set(study.ratios(cells, "loop")["kind"]) == {"dolb, several runs at once"}
     assert study.ratios(cells, "loop")["cell"].tolist() == ["resnet18, batch 64", "resnet18, batch 256"]
-
-
-def test_what_has_no_ratio_and_the_baseline_have_no_bar():
-    cells = timed(("resnet18", 64, "loop", 1.0), ("resnet18", 64, "dolb, one run", float("nan")))
-    assert study.ratios(cells, "loop").empty
 
 
 def test_a_difference_is_of_cells_that_both_paths_ran():

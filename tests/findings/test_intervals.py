@@ -14,29 +14,19 @@ from dolb.findings.runs import final_accuracy
 CELL = ("arch", "lr", "batch_size")
 
 
-def test_students_interval_is_that_of_the_t_test():
-    values = [0.3, 0.5, 0.1, 0.4]
-    bounds = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert intervals.student(values) == Estimate(
-        pytest.approx(0.325), pytest.approx(bounds.low), pytest.approx(bounds.high), 4
-    )
+def bounds(found):
+    return found.value, found.low, found.high
 
 
-def test_one_repetition_says_nothing_of_its_error():
+def test_means_and_differences_have_the_intervals_of_the_t_tests_and_one_repetition_has_none():
+    values, other = [0.3, 0.5, 0.1, 0.4], [0.0, 5.0, 1.0]
+    single, both = stats.ttest_1samp(values, 0), stats.ttest_ind(values, other, equal_var=False)
+    assert bounds(intervals.student(values)) == pytest.approx((0.325, *single.confidence_interval(0.95)))
+    assert bounds(intervals.welch(values, other)) == pytest.approx((0.325 - 2, *both.confidence_interval(0.95)))
     assert intervals.student([0.3]) == Estimate(0.3, -np.inf, np.inf, 1)
-
-
-def test_a_ratio_and_its_inverse_have_inverse_intervals():
-    ratios = np.array([1.1, 1.3, 0.9])
-    one, other = intervals.geometric(ratios), intervals.geometric(1 / ratios)
-    assert (one.value, one.low, one.high) == pytest.approx((1 / other.value, 1 / other.high, 1 / other.low))
-
-
-def test_samples_without_pairs_have_welchs_interval():
-    one, other = [1.0, 2.0, 3.0], [0.0, 5.0, 1.0, 2.0]
-    bounds = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
-    found = intervals.welch(one, other)
-    assert (found.value, found.low, found.high) == pytest.approx((0.0, bounds.low, bounds.high))
+    assert (intervals.student([0.3]).written(".1f"), intervals.student([]).n) == ("0.3", 0)
+    one, inverse = (bounds(intervals.geometric(ratios)) for ratios in (values, 1 / np.array(values)))
+    assert one == pytest.approx((1 / inverse[0], 1 / inverse[2], 1 / inverse[1]))
 
 
 def test_the_ratio_of_deviations_covers_the_true_one():
@@ -99,21 +89,16 @@ def test_few_seeds_take_their_spread_from_the_nearest_cells_of_their_rate_first(
     assert found[0.3, 1024] == pytest.approx((np.std(loud, ddof=1), 5), rel=1e-4)  # enough of its own
 
 
-def test_a_cell_in_which_a_run_collapsed_lends_its_spread_to_no_other():
+def test_a_cell_in_which_a_run_collapsed_or_none_learned_lends_its_spread_to_no_other():
     fell = [made_run((0.7, 0.3, 0.3), seed=0, batch_size=512), made_run((0.7, 0.7, 0.7), seed=1, batch_size=512)]
     quiet = seeds(0.70, 0.71, 0.72, 0.73, 0.74, 0.75, batch_size=2048)
-    found = {size: noise for (_, size), noise in spread([*seeds(0.7, batch_size=256), *fell, *quiet]).items()}
+    lost = seeds(0.1, 0.1, 0.11, 0.1, 0.1, 0.1, batch_size=128)
+    runs = [*seeds(0.7, batch_size=256), *fell, *lost, *quiet]
+    found = {size: noise for (_, size), noise in spread(runs).items()}
     own = bootstrapped(fell)[0]["deviation"].item()
     assert found[256] == found[2048] == pytest.approx((np.std(np.arange(6) / 100, ddof=1), 5), rel=1e-4)
     assert found[512][1] == 1 + 5
     assert found[512][0] > 0.3 * own  # itself it keeps, beside others'
-
-
-def test_a_cell_that_learned_nothing_lends_its_spread_to_no_other():
-    quiet, lost = (0.70, 0.71, 0.72, 0.73, 0.74, 0.75), (0.1, 0.1, 0.11, 0.1, 0.1, 0.1)
-    runs = [*seeds(0.7, batch_size=256), *seeds(*lost, batch_size=512), *seeds(*quiet, batch_size=2048)]
-    found = spread(runs)
-    assert found[0.1, 256] == found[0.1, 2048] == pytest.approx((np.std(quiet, ddof=1), 5), rel=1e-4)
 
 
 def test_a_cell_of_one_seed_is_no_more_certain_than_its_own_last_epochs():

@@ -6,6 +6,7 @@ from made_runs import joined, made_run
 
 from dolb import claims, recipes, results
 from dolb.findings import large_batch_remedies as study
+from dolb.recipes import remedies
 
 SLUG = "large-batch-remedies"
 GAINS = {"lars": 0.02, "cosine": 0.01}  # what each remedy is made to gain, in shares
@@ -74,26 +75,18 @@ def test_a_run_is_of_the_one_remedy_that_it_has_or_of_all_together():
     keys = [str(part["key"].item()) for part in parts]
     assert found.set_index("key")["method"][keys].tolist() == list(made_of)
     assert set(study.METHODS.values()) == set(made_of)
-
-
-def test_every_method_of_the_recipe_has_a_name_for_readers():
-    from dolb.recipes import remedies
-
     assert set(study.METHODS) == {*remedies.METHODS, remedies.STACK}
 
 
 def test_gains_are_paired_by_seed_and_of_seeds_that_did_not_choose(frame):
     found = study.cells(frame).set_index(["method", "batch_size"])
+    assert list(dict.fromkeys(found.index.get_level_values(0))) == ["best together", "LARS", "cosine decay", "plain"]
     lars = found.loc["LARS", 4096]
     assert lars["n"] == 5
     assert lars["gain_low"] < 2 < lars["gain_high"]
     assert lars["gain_high"] - lars["gain_low"] < 1  # of unpaired seeds it would be several points
     assert found.loc["best together", 4096]["gain"] == pytest.approx(3, abs=0.3)
     assert found.loc["plain", 4096]["gain"] == 0
-
-
-def test_methods_are_in_the_order_of_their_gains(frame):
-    assert list(dict.fromkeys(study.cells(frame)["method"])) == ["best together", "LARS", "cosine decay", "plain"]
 
 
 def test_the_way_to_a_target_is_counted_in_updates_and_in_seconds_of_a_run_alone(frame):

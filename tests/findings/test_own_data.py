@@ -26,13 +26,9 @@ def test_precision_is_of_the_removed_and_recall_of_the_planted(ds):
     assert (paper["low"] < paper["value"]).all()
     assert (paper["n"] == 2).all()
     assert paper.loc["recall", "removed"] == 0.05
+    assert (cells.query("method == 'knee'")["value"] == 0).all()  # who removes nothing is right in nothing
     assert cells["low"].min() >= 0
     assert cells["high"].max() <= 1
-
-
-def test_who_removes_nothing_is_right_in_nothing(ds):
-    cells = study.cells(ds).query("method == 'knee'")
-    assert (cells["value"] == 0).all()
 
 
 def test_methods_are_in_the_order_of_what_they_find(ds):

@@ -4,11 +4,9 @@ import pandas as pd
 import pytest
 from made_runs import joined, made_run
 
-from dolb import results
 from dolb.findings import recommend
 from dolb.findings.intervals import bootstrapped
 from dolb.findings.runs import final_accuracy
-from dolb.profiling import steps
 
 SPEEDS = pd.DataFrame({"arch": "resnet18", "batch_size": [64, 256], "images_per_second": [1000.0, 4000.0]})
 
@@ -42,17 +40,6 @@ def test_beyond_the_benchmark_a_run_has_the_median_of_the_runs_own_seconds():
 
 def test_a_run_that_diverged_counts_as_if_it_had_gone_on():
     assert priced(("resnet50", 64, 10.0), epochs_done=1)["seconds"].item() == 20.0
-
-
-def test_speeds_are_those_of_one_run_alone_on_the_device():
-    benchmarks = results.published("benchmarks")
-    timed = benchmarks.to_dataframe().query("benchmark == @steps.ON_GPU and runs_at_once == 1")
-    timed = timed[timed["program"].str.startswith(steps.ENGINE)]
-    device = timed["device"].iloc[0]
-    found = recommend.speeds(benchmarks, device, steps.ENGINE)
-    known = timed[timed["device"] == device].groupby(["arch", "batch_size"])["images_per_second"].median()
-    assert found.set_index(["arch", "batch_size"])["images_per_second"].to_dict() == known.to_dict()
-    assert recommend.speeds(benchmarks, "no such device", steps.ENGINE).empty
 
 
 CELLS = pd.DataFrame(

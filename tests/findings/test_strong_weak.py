@@ -83,16 +83,6 @@ def test_outcomes_count_every_run_of_several_workers_once(ds):
     assert set(outcomes["diverge"]) == {"0 of 15"}
 
 
-def test_where_strong_and_weak_runs_both_miss_there_is_no_ratio_of_times(steps):
-    def misses_with_all(rule, workers):
-        return 600 if workers == 32 else like_one_worker(rule, workers)
-
-    both, one = (study.times(study.runs(made(each, noise=0.0)), steps) for each in (misses_with_all, like_one_worker))
-    kept = one[one["workers"] < 32]
-    ratios = [study.time_ratio(timed, study.WEAK) for timed in (both, kept)]
-    assert ratios[0] == ratios[1]
-
-
 def test_curves_have_a_point_for_every_epoch_that_was_trained(ds, steps):
     timed = study.times(study.runs(ds), steps)
     curves = study.curves(ds, timed)
