@@ -1,6 +1,6 @@
 """Claims of the documents, and the verdicts that follow from published results by one rule.
 
-``book/claims.yml`` holds the claims; each experiment's judges are a module here, results in, effects out.
+``book/claims.yml`` holds the claims; the judges of a subject are a module here, results in, effects out.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _follows(found: Found, claim: Claim) -> Estimates:
     whole = runs.groupby(["seed", "workers"])["rule"].transform("nunique") == len(strong_weak.RULES)
     missed = runs[whole].assign(missed=~runs["reached"], strong=runs["rule"] == strong_weak.STRONG)
     table = missed.pivot_table(index="seed", columns="strong", values="missed", aggfunc="mean")
-    more = (table[False] - table[True]).dropna() if table.shape[1] == 2 else []
+    more = (table[False] - table[True]).dropna() if table.shape[1] == 2 else pd.Series(dtype=float)
     return [student(np.log(ratios["ratio"]).groupby(ratios["seed"]).mean()).map(np.exp), student(more)]
 
 
@@ -113,7 +113,7 @@ def _further(found: Found, claim: Claim) -> Estimates:
     )
     if not set(limits.BATCHES) <= set(stops["arch"]):
         return [None]
-    return [student((logs["googlenet"] - logs["alexnet"]).dropna().mean(axis=1)).map(np.exp)]
+    return [student(pd.DataFrame(logs["googlenet"] - logs["alexnet"]).dropna().mean(axis=1)).map(np.exp)]
 
 
 def _lost(found: Found, claim: Claim) -> Estimates:
@@ -134,7 +134,7 @@ def _skinny(found: Found, claim: Claim) -> Estimates:
 
 def _bound(found: Found, claim: Claim) -> Estimates:
     """K4: the speedup at an image a node over Amdahl's bound from the layers that do not scale."""
-    ratio = _over_networks(found, claim, 1, lambda nodes: np.log(nodes["speedup"] / nodes["bound"]))
+    ratio = _over_networks(found, claim, 1, lambda nodes: (nodes["speedup"] / nodes["bound"]).map(np.log))
     return [ratio and ratio.map(np.exp)]
 
 

@@ -119,5 +119,9 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
     made["system calls per image"] = counted["syscalls_per_image"].map("{:.1f}".format)
     read = counted["read_bytes_per_image"] / counted["image_bytes"]
     made["read from disk per byte of image"] = read.map("{:.2f}".format)
-    wide = pd.DataFrame(made).reindex([form for form in NAMES if form in best.index.levels[2]]).fillna("")
+    wide = (
+        pd.DataFrame(made)
+        .reindex([form for form in NAMES if form in best.index.get_level_values("storage")])
+        .fillna("")
+    )
     return wide.rename(index=NAMES).rename_axis("images/s of the form").reset_index()

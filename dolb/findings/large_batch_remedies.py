@@ -140,7 +140,7 @@ def recommended(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "batch_size": size, "method": best, "settings": _settings(group[group["method"] == best].iloc[0]),
-                **known.loc[(size, best)].to_dict(),
+                **known.loc[(size, best)].to_dict(),  # type: ignore[index]
                 "as_good": [method for method in others if _gain(table, best, method).low <= 0],
             }
         )  # fmt: skip

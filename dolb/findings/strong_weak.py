@@ -78,12 +78,12 @@ def times(frame: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
             known = measured if len(measured) else table[table["source"] == "simulated"]
             if len(known):  # between two shares that were timed, on a line
                 known = known.sort_values("batch_size_per_rank")
-                seconds = float(np.interp(share, known["batch_size_per_rank"], known["step_seconds"]))
+                seconds = float(np.interp(own["share"].iloc[0], known["batch_size_per_rank"], known["step_seconds"]))
                 source = known["source"].iloc[0]
                 parts.append(own.assign(clock=CLOCKS[str(clock)], step_seconds=seconds, source=source))
     timed = pd.concat(parts or [frame[:0].assign(clock="", step_seconds=0.0, source="")], ignore_index=True)
-    clock = pd.Categorical(timed["clock"], list(CLOCKS.values()))
-    return timed.assign(clock=clock, seconds=timed["updates"] * timed["step_seconds"])
+    clocks = pd.Categorical(timed["clock"], list(CLOCKS.values()))
+    return timed.assign(clock=clocks, seconds=timed["updates"] * timed["step_seconds"])
 
 
 def cells(timed: pd.DataFrame) -> pd.DataFrame:
@@ -122,7 +122,7 @@ def outcomes(frame: pd.DataFrame) -> pd.DataFrame:
     def counted(of: pd.Series) -> str:
         return f"{of.sum()} of {len(of)}"
 
-    several = frame[frame["workers"] > 1].assign(rule=pd.Categorical(frame["rule"], RULES)[frame["workers"] > 1])
+    several = frame.assign(rule=pd.Categorical(frame["rule"], RULES)).query("workers > 1")
     by = ["workload", "rule"]
     table = several.pivot_table(index=by, columns="workers", values="reached", aggfunc=counted, observed=True)
     table = table.fillna("").rename(columns="{} workers".format).rename_axis(columns=None)
