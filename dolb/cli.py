@@ -668,11 +668,13 @@ def filter_command(
     from dolb import data as datasets
 
     datasets.require(name, data_dir)
+    from dolb.filtering.config import METHODS, refuse
+
+    methods = METHODS if method == "all" else (method,)
+    refuse(methods, share, eps, extractor, features)
     from dolb import map_pages, own, results
 
     given = own.read_features(features) if features else None
-    methods = own.METHODS if method == "all" else (method,)
-    own.refuse(methods, share, eps, extractor, given)
     if out.suffix != ".nc" or out.is_dir():
         raise ValueError(f"the mask cannot be {out}; accepted: a file that ends in .nc")
     results.RunStore(store).check_writable()
@@ -685,6 +687,8 @@ def filter_command(
             f"{run.arch}, {run.epochs} epochs of batches of {run.batch_size}: {found.accuracy:.1%} of the test "
             "images are right"
         )
+    searched, tested = len(data.train_labels), len(data.test_labels)
+    typer.echo(f"searched are the {searched:,} training images; the {tested:,} test images are not")
     if method == "all":
         table, target = own.compared(found), out.with_name(f"{out.stem}-methods.csv")
         for one in found.chosen:
@@ -789,12 +793,7 @@ def recommend_command(
     except TimeoutError as early:
         typer.echo(f"--minutes {minutes:g} are over, and runs are left; call again to go on")
         raise typer.Exit(3) from early
-    run, noise, best, taken, above = found.run, found.noise, found.best, found.taken, found.above
-    typer.echo(f"{run.arch}, {run.epochs} epochs; best rate at batch {run.batch_size}: {run.lr:g}")
-    typer.echo(
-        f"critical batch, by the noise of the gradient after epoch {noise['epoch']}: {noise['value']:,.0f} "
-        f"({noise['low']:,.0f} to {noise['high']:,.0f}, 95%, {noise['n']} seeds)"
-    )
+    run, best, taken, above = found.run, found.best, found.taken, found.above
     typer.echo(own_batch.shown(found.checked).to_string(index=False))
     faster = best["epoch_seconds"] / taken["epoch_seconds"]
     beside = f"{taken['below']:.2f} points below the best, batch {best['batch_size']}, and {faster:.1f} times as fast"

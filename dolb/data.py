@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from dolb import cifar10, fashion_mnist, imagefolder, volumes
-from dolb.images import DataError, ImageData, Splits, assemble, digests_of
+from dolb.images import DataError, ImageData, Splits, assemble, keep_mask
 
-__all__ = ["IMAGEFOLDER", "DataError", "ImageData", "class_names", "load", "names", "require", "train_files"]
+__all__ = [
+    "IMAGEFOLDER", "DataError", "ImageData", "class_names", "keep_mask", "load", "names", "require", "train_files",
+]  # fmt: skip
 
 IMAGEFOLDER = "imagefolder:"
 _VERIFIED = {one.name: one for one in (cifar10.CIFAR10, fashion_mnist.FASHION_MNIST)}
@@ -92,4 +94,4 @@ def _load_digits() -> ImageData:
     test = np.zeros(len(labels), dtype=bool)
     test[np.argsort(labels, kind="stable")[::5]] = True
     splits = Splits(images[~test], labels[~test], images[test], labels[test])
-    return assemble("digits", splits, class_names("digits"), digests_of(splits))
+    return assemble("digits", splits, class_names("digits"))

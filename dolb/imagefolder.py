@@ -22,12 +22,13 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
 from dolb import progress as shown
-from dolb.images import DataError, ImageData, Splits, assemble, digests_of
+from dolb.images import DataError, ImageData, Splits, assemble
 
 Classes = dict[str, list[Path]]
 HELD_OUT = 5  # of so many images of a class one is held out, where there is no test set
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision has them
 LONGEST = 256  # pixels of the longer side, where images have to be brought to one size
+_NAMED = 10  # unreadable images at most
 IN_MEMORY = 2**30  # bytes of images; more of them lie in a temporary file
 _LAYOUT = "train/<class>/* and test/<class>/*, or <class>/* alone"
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
@@ -42,11 +43,7 @@ def find(name: str, data_dir: Path) -> Path:
         for folder in candidates:
             if given and folder.is_dir():
                 return folder
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # too long a name, a loop of links or no such user, a zero byte
+    except (OSError, RuntimeError, ValueError) as error:  # too long a name, no such user, a zero byte
         raise DataError(f"{name!r} cannot be looked up: {_reason(error)}; accepted: a folder with {_LAYOUT}") from error
     places = " nor ".join(dict.fromkeys(map(str, candidates)))
     raise DataError(f"{name!r} is no folder: there is no {places}; accepted: a folder with {_LAYOUT}")
@@ -80,9 +77,12 @@ def load(name: str, folder: Path, progress: bool) -> ImageData:
     if progress and not (folder / "train").is_dir():
         said = f"{name} has no folder train: {total - n:,} of its {total:,} images, by their names, are the test set"
         print(said, file=sys.stderr)
-    images, told = _pixels(name, paths, progress), np.array(labels, dtype=np.int64)
+    try:
+        images, told = _pixels(name, paths, progress), np.array(labels, dtype=np.int64)
+    except DataError as first:
+        raise DataError(_all_faults(name, paths, progress) or str(first)) from first
     arrays = Splits(images[:n], told[:n], images[n:], told[n:])
-    return assemble(name, arrays, tuple(train), digests_of(arrays))
+    return assemble(name, arrays, tuple(train))
 
 
 # Files
@@ -177,6 +177,20 @@ def _pixels(name: str, paths: Sequence[Path], progress: bool) -> np.ndarray:
     images = _filled(name, paths, (width, height), progress, fit=True)
     assert images is not None
     return images
+
+
+def _all_faults(name: str, paths: Sequence[Path], progress: bool) -> str:
+    """Return a line for each of the first images that cannot be read, so that they can be mended together."""
+    faults = []
+    with shown.bar(len(paths), f"unreadable images of {name}", "image", progress) as bar:
+        for path in paths:
+            try:
+                _read(path)
+            except DataError as error:
+                faults.append(str(error))
+            bar.update()
+    more = [f"and {len(faults) - _NAMED:,} more"] if len(faults) > _NAMED else []
+    return "\n".join([*faults[:_NAMED], *more])
 
 
 def _filled(name: str, paths: Sequence[Path], size: tuple[int, int], progress: bool, *, fit: bool) -> np.ndarray | None:

@@ -65,23 +65,23 @@ class ImageData:
 
     def subset(self, keep: np.ndarray, name: str) -> ImageData:
         """Return the data with only those training examples for which the boolean mask ``keep`` is True."""
-        keep, n = np.asarray(keep), len(self.train_labels)
-        if keep.dtype != np.bool_ or keep.shape != (n,):
-            raise ValueError(f"keep has dtype {keep.dtype} and shape {keep.shape}; accepted: bool and ({n},)")
-        if not keep.any():
+        n = len(self.train_labels)
+        if not keep_mask(keep, n).any():
             raise ValueError(f"keep of subset {name!r} is False for all {n} training examples; at least one must stay")
         splits = Splits(self.train_images[keep], self.train_labels[keep], self.test_images, self.test_labels)
-        return replace(
-            self,
-            train_images=splits.train_images,
-            train_labels=splits.train_labels,
-            fingerprint=fingerprint(splits, digests_of(splits)),
-            subset_name=name,
-        )
+        return replace(self, **splits._asdict(), fingerprint=fingerprint(splits), subset_name=name)
 
 
-def assemble(name: str, splits: Splits, classes: tuple[str, ...], digests: dict[str, str]) -> ImageData:
-    """Make a data set of its splits and their ``digests_of``."""
+def keep_mask(keep: np.ndarray, n: int) -> np.ndarray:
+    """Return a mask unchanged if it is boolean with one entry for each of ``n`` examples, else raise an error."""
+    keep = np.asarray(keep)
+    if keep.dtype != np.bool_ or keep.shape != (n,):
+        raise ValueError(f"keep has dtype {keep.dtype} and shape {keep.shape}; accepted: bool and ({n},)")
+    return keep
+
+
+def assemble(name: str, splits: Splits, classes: tuple[str, ...], digests: dict[str, str] | None = None) -> ImageData:
+    """Make a data set of its splits; their ``digests_of`` are given where it has been hashed once already."""
     mean, std = _channel_statistics(splits.train_images)
     return ImageData(name, *splits, classes, fingerprint(splits, digests), mean, std)
 
@@ -96,8 +96,9 @@ def digests_of(splits: Splits) -> dict[str, str]:
     return {name: sha256(array) for name, array in splits._asdict().items()}
 
 
-def fingerprint(splits: Splits, digests: dict[str, str]) -> str:
-    """Hash shapes and digests rather than the pixels again: a verified data set has been hashed once already."""
+def fingerprint(splits: Splits, digests: dict[str, str] | None = None) -> str:
+    """Return the hash of the shapes and digests of the four arrays."""
+    digests = digests or digests_of(splits)
     lines = [f"{name} {array.shape} {digests[name]}" for name, array in splits._asdict().items()]
     return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

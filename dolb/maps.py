@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from sklearn.decomposition import PCA
 from torch import nn
 
 from dolb import data as datasets
@@ -83,22 +84,11 @@ def make(
     time_limit: float | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Return maps and masks as one Dataset, making those that the store lacks.
+    """Return maps and masks, all of one data set, as one Dataset, making those that the store lacks.
 
-    Parameters
-    ----------
-    configs
-        The maps and masks, all of one data set. A mask of another's size, or of the round after another, comes after
-        that one, or is in the store with it.
-    networks
-        The runs that train the networks, by key.
-    store
-        Folder of what is finished. Without one, results live only in the returned Dataset.
-    time_limit
-        Seconds after which nothing new is begun and a training run is given up. What is unfinished is counted in the
-        Dataset's attribute ``unfinished``; a later call goes on from there.
-
-    Masks that need weights which cannot be had are passed over; the attribute ``unavailable`` says why.
+    A mask of another's size, or of the round after another, comes after that one, or is in the store with it.
+    ``networks`` are the runs that train the networks, by key. The rest is as in ``results.fill.fill``; masks that need
+    weights which cannot be had are passed over.
     """
     if len(names := {config.data for config in configs}) != 1:
         raise ValueError(f"the maps and masks are of {sorted(names)}; accepted: one data set, and at least one config")
@@ -138,41 +128,54 @@ def kept(ds: xr.Dataset) -> tuple[int, int]:
 # One map or mask
 
 
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What a filter keeps, a score that is higher for what goes first, and the radius that it is by, NaN without one.
+
+    ``map`` is what it was chosen on, if that is a map; ``accuracy`` the network's, and ``spent`` has seconds by part.
+    """
+
+    keep: np.ndarray
+    scores: np.ndarray
+    eps: float
+    map: Arrays
+    accuracy: float
+    spent: dict[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """All that it took, training too."""
+        return sum(self.spent.values())
+
+
 def _made(at: Place, config: FilterConfig) -> xr.Dataset:
     """Make a map or a mask; its ``seconds`` are those of its parts, training left out."""
-    there, inside = _inside(at, config)
-    accuracy, trained_in = trained(there, config)
-    spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
-    known: Arrays = {}
-    if config.filter in _MAPPED:
-        known = mapped(there, config)
-        spent |= {"feature_seconds": float(known["feature_seconds"]), "map_seconds": float(known["seconds"])}
-    elif config.filter != "random":
-        known["said"], more = said(at, config)
-        spent |= more
-    begun = time.perf_counter()
-    keep, eps = _keep(at, config, known, inside)
-    spent["score_seconds" if "said" in known else "mask_seconds"] += time.perf_counter() - begun
-    seconds = sum(spent[name] for name in PARTS if name != "network_seconds")
-    if config.within:
+    there, asked, keep = at, config, np.ones(len(at.data.train_labels), dtype=bool)
+    size = _before(at, config)["keep"].to_numpy().reshape(-1) if config.size_of else 1.0
+    if config.within:  # one more round: of what the one before keeps, and by its radius
         before = _before(at, config)
+        keep = before["keep"].to_numpy().reshape(-1).copy()
+        there = replace(at, data=at.data.subset(keep, at.networks[config.trained_by].subset), within=config.within)
+        if config.filter == "share":
+            radius = noise.share_radius(before["noise_until"].to_numpy().reshape(-1), config.share)
+            asked = replace(config, filter="dbscan", eps=radius)
+    made = choose(there, asked, size)
+    spent, seconds = made.spent, made.seconds - made.spent["network_seconds"]
+    if config.within:
         spent = {name: value + before[name].item() for name, value in spent.items()}
     about: dict[str, Any] = {
-        **config.as_dict(), "key": config.key, "device": device_name(at.device), "eps": eps, "seconds": seconds,
-        "feature_width": models.require(config.arch).feature_width, "network_accuracy": accuracy,
+        **config.as_dict(), "key": config.key, "device": device_name(at.device), "eps": made.eps, "seconds": seconds,
+        "feature_width": models.require(config.arch).feature_width, "network_accuracy": made.accuracy,
         "peak_memory_bytes": host_peak(), **spent,
     }  # fmt: skip
-    if keep is None:
-        return masks.map_dataset(_rounded(known["train"]), _rounded(known["test"]), at.data, about)
-    return masks.keep_dataset(keep, at.data, config.subset, about=about, **_followed_from(at, config, known))
-
-
-def _inside(at: Place, config: FilterConfig) -> tuple[Place, np.ndarray]:
-    """Return where the network and the map are made, and which examples are on it: all, or what a mask keeps."""
-    if not config.within:
-        return at, np.ones(len(at.data.train_labels), dtype=bool)
-    inside = _before(at, config)["keep"].to_numpy().reshape(-1)
-    return replace(at, data=at.data.subset(inside, at.networks[config.trained_by].subset), within=config.within), inside
+    if config.filter == "none":
+        return masks.map_dataset(_rounded(made.map["train"]), _rounded(made.map["test"]), at.data, about)
+    followed_from = {}  # for the first map of a network
+    if config.filter in ON_THE_MAP and config.usual("seed", "within", "min_samples", *PLACED):
+        until = made.scores.astype(np.float32)
+        followed_from = {"coordinates": _rounded(made.map["train"]), "noise_until": until}
+    keep[keep] = made.keep
+    return masks.keep_dataset(keep, at.data, config.subset, about=about, **followed_from)
 
 
 def _before(at: Place, config: FilterConfig) -> xr.Dataset:
@@ -184,46 +187,48 @@ def _before(at: Place, config: FilterConfig) -> xr.Dataset:
     return ds
 
 
-def _keep(at: Place, config: FilterConfig, known: Arrays, inside: np.ndarray) -> tuple[np.ndarray | None, float]:
-    """Return the mask, if there is to be one, and the radius that it is by, NaN where there is none."""
-    labels = at.data.train_labels
+def choose(at: Place, config: FilterConfig, size: float | np.ndarray = 1.0) -> Chosen:
+    """Return what a filter keeps of the training set: a baseline the share ``size``, or as much as that mask."""
+    accuracy, trained_in = trained(at, config)
+    spent = dict.fromkeys(PARTS, 0.0) | {"network_seconds": trained_in}
+    known: Any = None
+    on_map, labels = Arrays(), at.data.train_labels
+    if config.filter in _MAPPED:
+        on_map = mapped(at, config)
+        spent |= {"feature_seconds": float(on_map["feature_seconds"]), "map_seconds": float(on_map["seconds"])}
+    elif config.filter != "random":
+        known, more = said(at, config)
+        spent |= more
+    begun, eps = time.perf_counter(), np.nan
     if config.filter == "none":
-        return None, np.nan
-    if config.filter in ON_THE_MAP:
-        return _clustered(at, config, known["train"], inside)
-    if config.filter == FLAGGED:
-        return ~baselines.label_issues(known["said"], labels), np.nan
-    like = _before(at, config)["keep"].to_numpy().reshape(-1)
-    if config.filter == "grid":
-        return noise.grid_sample(known["train"], labels, float(like.mean()), random_state=config.seed), np.nan
-    return baselines.ByScore(config.filter, like, config.seed).fit(known.get("said"), labels).keep_, np.nan
+        keep, scores = np.ones(len(labels), dtype=bool), np.zeros(len(labels))
+    elif config.filter == "grid":
+        keep = noise.grid_sample(on_map["train"], labels, float(np.mean(size)), random_state=config.seed)
+        scores = np.full(len(labels), np.nan)
+    elif config.filter in ON_THE_MAP:
+        scores = noise.noise_until(on_map["train"], labels, config.min_samples)
+        keep, eps = _clustered(config, on_map["train"], labels, scores)
+    elif config.filter == FLAGGED:
+        keep = ~baselines.label_issues(known, labels)
+        scores = 1.0 - keep
+    else:
+        fitted = baselines.ByScore(config.filter, size, config.seed).fit(known, labels)
+        keep, scores = fitted.keep_, fitted.scores_
+    spent["mask_seconds" if known is None else "score_seconds"] += time.perf_counter() - begun
+    return Chosen(keep, scores, eps, on_map, accuracy, spent)
 
 
 def _clustered(
-    at: Place, config: FilterConfig, coordinates: np.ndarray, inside: np.ndarray
+    config: FilterConfig, coordinates: np.ndarray, labels: np.ndarray, until: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Return what a clustering of the map keeps, and its radius; where each class has its own, their mean."""
-    labels, keep, eps = at.data.train_labels[inside], inside.copy(), config.eps
-    if config.filter == "share":
-        if config.within:  # a further round has the radius of the first
-            until = _before(at, config)["noise_until"].to_numpy().reshape(-1)
-        else:
-            until = noise.noise_until(coordinates, labels, config.min_samples)
-        eps = noise.share_radius(until, config.share)
-    if config.filter == "hdbscan":
-        keep[inside] = noise.ClassHDBSCAN(min_samples=config.min_samples).fit(coordinates, labels).keep_
-        return keep, np.nan
-    fitted = noise.ClassDBSCAN("knee" if config.filter == "knee" else eps, config.min_samples).fit(coordinates, labels)
-    keep[inside] = fitted.keep_
-    return keep, float(np.nanmean(fitted.eps_)) if config.filter == "knee" else eps
-
-
-def _followed_from(at: Place, config: FilterConfig, known: Arrays) -> Arrays:
-    """Return what the mask of a network's first map follows from: its places, and until when each is noise."""
-    if config.filter not in ON_THE_MAP or not config.usual("seed", "within", "min_samples", *PLACED):
-        return {}
-    until = noise.noise_until(known["train"], at.data.train_labels, config.min_samples).astype(np.float32)
-    return {"coordinates": _rounded(known["train"]), "noise_until": until}
+    if config.filter in ("dbscan", "share"):
+        eps = config.eps if config.filter == "dbscan" else noise.share_radius(until, config.share)
+        return noise.keep_within(until, labels, eps), eps
+    by_knee, by_tree = noise.ClassDBSCAN("knee", config.min_samples), noise.ClassHDBSCAN(config.min_samples)
+    fitted = (by_knee if config.filter == "knee" else by_tree).fit(coordinates, labels)
+    radii = fitted.eps_[np.isfinite(fitted.eps_)]
+    return fitted.keep_, float(radii.mean()) if len(radii) else np.nan
 
 
 def _rounded(coordinates: np.ndarray) -> np.ndarray:
@@ -263,10 +268,7 @@ def components_of(at: Place, config: FilterConfig) -> Arrays:
     def reduce() -> Arrays:
         network, begun = _network(at, config), time.perf_counter()
         features = _extract(at, config, network, at.data.train_images)
-        made = {"feature_seconds": np.array(time.perf_counter() - begun)}
-        begun = time.perf_counter()
-        pca = principal_components(features, TSNEMap().n_components)
-        made |= {"train": pca.transform(features).astype(np.float32), "seconds": np.array(time.perf_counter() - begun)}
+        pca, made = _reduced(features, time.perf_counter() - begun)
         del features  # before there are others: these may be large
         return {**made, "test": pca.transform(_extract(at, config, network, at.data.test_images)).astype(np.float32)}
 
@@ -279,15 +281,16 @@ def given(at: Place, features: np.ndarray) -> str:
     for start in range(0, len(features), _PART):  # they may be in a file, of which no copy is to be in memory
         digest.update(np.ascontiguousarray(features[start : start + _PART]).data)
     name = f"given-{digest.hexdigest()[:12]}"
-
-    def reduce() -> Arrays:
-        begun = time.perf_counter()
-        train = principal_components(features, TSNEMap().n_components).transform(features).astype(np.float32)
-        seconds = time.perf_counter() - begun
-        return {"train": train, "feature_seconds": np.array(0.0), "seconds": np.array(seconds)}
-
-    _stored(at, f"components-{name}.npz", reduce)
+    _stored(at, f"components-{name}.npz", lambda: _reduced(features)[1])
     return name
+
+
+def _reduced(features: np.ndarray, feature_seconds: float = 0.0) -> tuple[PCA, Arrays]:
+    begun = time.perf_counter()
+    pca = principal_components(features, TSNEMap().n_components)
+    train = pca.transform(features).astype(np.float32)
+    seconds = {"feature_seconds": np.array(feature_seconds), "seconds": np.array(time.perf_counter() - begun)}
+    return pca, {"train": train, **seconds}
 
 
 def _extract(at: Place, config: FilterConfig, network: nn.Module, images: np.ndarray) -> np.ndarray:
@@ -336,12 +339,8 @@ def _watched(at: Place, runs: Sequence[RunConfig], name: str, **asked: Any) -> l
 
 def _train(at: Place, configs: Iterable[FilterConfig]) -> None:
     """Train, several at a time, the networks that maps and masks need and the store lacks, while time is."""
-    needed = dict.fromkeys(
-        config.trained_by
-        for config in configs
-        if _has_network(config) and config.within == at.within and not _run_file(at, config).is_file()
-    )
-    if not needed:
+    here = (config for config in configs if _has_network(config) and config.within == at.within)
+    if not (needed := dict.fromkeys(one.trained_by for one in here if not _run_file(at, one).is_file())):
         return
     paused = PausedRuns(at.folder / "paused")
     for got in observe.networks([at.networks[key] for key in needed], at.data, paused=paused, **at.watch):

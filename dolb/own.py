@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import math
 import tempfile
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from dolb import data as datasets
 from dolb import maps, models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering.checks import every_class_stays, finite_rows
-from dolb.filtering.config import FilterConfig
+from dolb.filtering.config import FilterConfig, refuse
 from dolb.findings import filtered
 from dolb.findings.intervals import student
 from dolb.recipes.study import STUDIES, tuned_run
@@ -36,8 +35,6 @@ from dolb.training.device import resolve_device
 from dolb.training.engine import RunAbandoned
 from dolb.training.sweep import sweep
 
-ON_THE_MAP = ("paper", "knee", "hdbscan")
-METHODS = (*ON_THE_MAP, "neighbours", "el2n", "forgetting", "confident", "grid", "random")
 SHARE = 0.05  # what the study removes, about
 _PIXELS = 24  # of the shorter side, from which on a GPU trains a ResNet
 # A network learns wrong labels by heart. Of digits with one label in twenty wrong, the paper's method removed 70 after
@@ -49,18 +46,6 @@ _FOLDS = 4
 _FEWEST = 5  # images that have a map: t-SNE looks at three neighbours of each
 _LARGEST = 1e18  # number among features: its square is still one
 _NETWORKS = 3  # that EL2N asks
-_UNSIZED = "a share"  # in place of the mask whose size a baseline of the study has
-
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """What a method keeps of the training set, a score that is higher for what goes first, and what it took."""
-
-    method: str
-    keep: np.ndarray
-    scores: np.ndarray
-    eps: float
-    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +57,7 @@ class Filtered:
     accuracy: float
     coordinates: np.ndarray
     noise_until: np.ndarray
-    chosen: Mapping[str, Chosen]
+    chosen: Mapping[str, maps.Chosen]
     passed_over: Mapping[str, str]
 
 
@@ -140,62 +125,38 @@ def choose(
     runs = results.RunStore(store)
     at = maps.Place(runs, {run.key: run, early.key: early}, data, where, lambda: False, progress)
     known_by = {"arch": arch, "weights": "imagenet"} if weights else {"arch": run.arch, "trained_by": run.key}
-    config = FilterConfig(experiment="own", data=data.name, perplexity=min(30, (n - 2) // 3), **known_by)
-    accuracy, trained_in = float("nan"), 0.0
-    if features is None:
-        said = f"the network so far is kept in {store}" if progress else ""
-        with interrupts(gentle=True, kept=said) as came, contextlib.suppress(RunAbandoned):
-            accuracy, trained_in = maps.trained(replace(at, stop=lambda: bool(came)), config)
-    else:
+    if features is not None:
         if len(finite_rows("features", features)) != n:
             raise ValueError(f"features have {len(features)} rows; accepted: {n}, one for each training image")
-        config = replace(config, trained_by=maps.given(at, features))
-    known = maps.mapped(at, config)
-    mapped_in = trained_in + float(known["feature_seconds"]) + float(known["seconds"])
-    until = noise.noise_until(known["train"], data.train_labels, config.min_samples)
+        known_by |= {"weights": "given", "trained_by": maps.given(at, features)}
+    config = FilterConfig(experiment="own", data=data.name, perplexity=min(30, (n - 2) // 3), **known_by)
+    said = f"the network so far is kept in {store}" if progress else ""
+    with interrupts(gentle=True, kept=said) as came, contextlib.suppress(RunAbandoned):
+        accuracy, _ = maps.trained(replace(at, stop=lambda: bool(came)), config)
+    on_map = maps.mapped(at, config)["train"]
+    removed, smallest = share or SHARE, int(np.bincount(data.train_labels).min())
+    asked: dict[str, dict[str, Any]] = {
+        "paper": {"filter": "dbscan", "eps": eps} if eps else {"filter": "share", "share": removed},
+        "el2n": {"trained_by": early.key, "networks": _NETWORKS},
+        "forgetting": {"trained_by": run.key},
+        "confident": {"trained_by": run.key, "networks": min(_FOLDS, smallest)},
+    }
     chosen, passed_over = {}, {}
     for method in methods:
         try:
-            if method in (*ON_THE_MAP, "grid"):
-                chosen[method] = _on_the_map(method, known["train"], data.train_labels, until, share or SHARE, eps)
-                spent = mapped_in
-            else:
-                asks = {"el2n": early.key, "forgetting": run.key, "confident": run.key}
-                asked = replace(config, trained_by=asks.get(method, config.trained_by))
-                chosen[method] = _by_score(at, asked, method, share or SHARE)
-                spent = trained_in if method == "neighbours" else 0.0
-            chosen[method] = replace(chosen[method], seconds=chosen[method].seconds + spent)
+            if method == "confident" and smallest < 2:
+                raise ValueError("a class has one image, and confident learning holds some out; accepted: 2 of each")
+            with warnings.catch_warnings():  # a class that is kept whole is seen in the table of classes
+                warnings.filterwarnings("ignore", ".*kept whole")
+                how = {"filter": method} | asked.get(method, {})
+                chosen[method] = maps.choose(at, replace(config, **how), 1 - removed)
         except ValueError as error:
             if len(methods) == 1:
                 raise
             passed_over[method] = str(error)
+    until = noise.noise_until(on_map, data.train_labels, config.min_samples)
     trained = run if features is None and not weights else None
-    return Filtered(data, trained, accuracy, known["train"], until, chosen, passed_over)
-
-
-def refuse(
-    methods: Sequence[str], share: float | None, eps: float | None, arch: str | None, features: np.ndarray | None
-) -> None:
-    """Refuse what cannot be asked for, before anything is trained."""
-    if unknown := [name for name in methods if name not in METHODS]:
-        raise ValueError(f"method {unknown[0]!r} is not known; accepted: {', '.join(METHODS)}, all")
-    if share is not None and not 0 < share < 1:
-        raise ValueError(f"share is {share}; accepted: above 0 and below 1")
-    if eps is not None and not (np.isfinite(eps) and eps > 0):
-        raise ValueError(f"eps is {eps}; accepted: a finite number above 0")
-    if share is not None and eps is not None:
-        raise ValueError("share and eps both say how much is removed; accepted: one of them")
-    if len(methods) == 1 and eps is not None and methods[0] != "paper":
-        raise ValueError(f"eps is no option of method {methods[0]}; accepted: with paper")
-    if len(methods) == 1 and share is not None and methods[0] in ("knee", "hdbscan"):
-        raise ValueError(f"share is no option of method {methods[0]}, which finds it out; accepted: with all others")
-    if arch is not None:
-        if features is not None:
-            raise ValueError("an extractor makes features, and features are given; accepted: one of them")
-        if arch in models.WITH_WEIGHTS and not methods:
-            raise ValueError(f"{arch} comes with weights, as an extractor; accepted: a network to train")
-        if models.require(arch).of_volumes:
-            raise ValueError(f"{arch} is a network for volumes; accepted: one for images, such as resnet18")
+    return Filtered(data, trained, accuracy, on_map, until, chosen, passed_over)
 
 
 def require_writable(folder: Path) -> None:
@@ -221,75 +182,21 @@ def read_features(path: Path) -> np.ndarray:
     return rows
 
 
-def _on_the_map(
-    method: str, coordinates: np.ndarray, labels: np.ndarray, until: np.ndarray, share: float, eps: float | None
-) -> Chosen:
-    """Return what a method keeps by the map alone; an example's score is the radius below which it is noise."""
-    begun = time.perf_counter()
-    if method == "grid":
-        keep, until = noise.grid_sample(coordinates, labels, 1 - share), np.full(len(labels), np.nan)
-        return Chosen(method, keep, until, np.nan, time.perf_counter() - begun)
-    if method == "paper":  # what DBSCAN keeps, without its pairs of neighbours: at a large eps there are too many
-        radius = eps or _radius(until, share)
-        keep = until <= radius
-        keep |= np.isin(labels, np.setdiff1d(labels, labels[keep]))  # a class that is all noise is kept whole
-        return Chosen(method, keep, until, radius, time.perf_counter() - begun)
-    filter_ = noise.ClassHDBSCAN() if method == "hdbscan" else noise.ClassDBSCAN("knee")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a class that is kept whole is seen in the table of classes
-        filter_.fit(coordinates, labels)
-    used = float(np.mean(filter_.eps_[np.isfinite(filter_.eps_)])) if np.isfinite(filter_.eps_).any() else np.nan
-    return Chosen(method, filter_.keep_, until, used, time.perf_counter() - begun)
-
-
-def _by_score(at: maps.Place, config: FilterConfig, method: str, share: float) -> Chosen:
-    """Return what a method keeps by what networks say of the examples, or by their features, or by chance."""
-    labels, known, spent = at.data.train_labels, None, 0.0
-    if method != "random":
-        smallest = int(np.bincount(labels).min())
-        if method == "confident" and smallest < 2:
-            raise ValueError("a class has one image, and confident learning holds some out; accepted: 2 of each class")
-        networks = {"el2n": _NETWORKS, "confident": min(_FOLDS, smallest)}.get(method, 1)
-        known, parts = maps.said(at, replace(config, filter=method, networks=networks, size_of=_UNSIZED))
-        spent = sum(parts.values())
-    begun = time.perf_counter()
-    fitted = baselines.ByScore(method, 1 - share).fit(known, labels)
-    return Chosen(method, fitted.keep_, fitted.scores_, np.nan, spent + time.perf_counter() - begun)
-
-
-def _radius(until: np.ndarray, share: float) -> float:
-    """Return the radius at which a share of the examples is noise, of the classes that are large enough for any."""
-    if not (finite := until[np.isfinite(until)]).size:
-        raise ValueError("no class has images enough for a density; accepted: 5 or more in some class")
-    return noise.share_radius(finite, share)
-
-
 # What is said and written of it
 
 
 def by_class(found: Filtered, method: str) -> pd.DataFrame:
     """Return how many images of each class a method removes."""
-    labels, keep = found.data.train_labels, found.chosen[method].keep
-    images, removed = (np.bincount(labels[one], minlength=found.data.num_classes) for one in (keep | True, ~keep))
-    table = {
-        "class": found.data.classes,
-        "images": images,
-        "removed": removed,
-        "share": removed / np.maximum(1, images),
-    }
-    return pd.DataFrame(table)
+    names = np.array(found.data.classes)[found.data.train_labels]
+    gone = pd.Series(~found.chosen[method].keep).groupby(names).agg(images="size", removed="sum", share="mean")
+    return gone.reindex(found.data.classes).rename_axis("class").reset_index()
 
 
 def compared(found: Filtered) -> pd.DataFrame:
     """Return how many images each method removes, the minutes it takes alone, and how many it shares with others."""
     gone = {name: ~one.keep for name, one in found.chosen.items()}
     rows = [
-        {
-            "method": name,
-            "removed": int(gone[name].sum()),
-            "share": float(gone[name].mean()),
-            "minutes": one.seconds / 60,
-        }
+        {"method": name, "removed": gone[name].sum(), "share": gone[name].mean(), "minutes": one.seconds / 60}
         | {f"also by {other}": int((gone[name] & there).sum()) for other, there in gone.items()}
         for name, one in found.chosen.items()
     ]
@@ -337,7 +244,7 @@ def compare(
 
     The training is that of the ``extractor``, with ``changes`` of its config. Each seed has a random set of its own.
     """
-    refuse((), None, None, arch, None)
+    refuse(arch=arch)
     run = replace(extractor(data, resolve_device(device), arch, epochs), **changes)  # type: ignore[arg-type]
     sets, subsets = [["full"] for _ in range(seeds)], dict[str, np.ndarray]()
     if keep is not None:

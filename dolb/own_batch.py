@@ -43,13 +43,12 @@ _FEWEST_UPDATES = 2  # of an epoch
 
 @dataclass(frozen=True, eq=False)
 class Recommended:
-    """The run of the search at its best rate, the noise scale, and what was checked, a row per batch size.
+    """The run of the search at its best rate, and what was checked, a row per batch size.
 
     ``best`` is the row of the highest accuracy, ``taken`` the one to take, and ``above`` that of the next larger batch.
     """
 
     run: RunConfig
-    noise: dict[Hashable, Any]
     checked: pd.DataFrame
     best: dict[Hashable, Any]
     taken: dict[Hashable, Any]
@@ -76,7 +75,7 @@ def recommend(
     The recipe is that of ``own.extractor``. After ``minutes`` a ``TimeoutError`` says what is left; a later call goes
     on from there.
     """
-    own.refuse((), None, None, arch, None)
+    own.refuse(arch=arch)
     if (n := len(data.train_labels)) < _FEWEST:
         raise ValueError(f"{data.name} has {n} training images, too few to hold some out; accepted: {_FEWEST} or more")
     kept = n - round(_HELD_OUT * n)
@@ -99,7 +98,7 @@ def recommend(
     recipe = replace(recipe, subset=f"{HELD_OUT}{_HELD_OUT}")
     say(f"1 of 3: the rate of {recipe.arch} at batch {recipe.batch_size}")
     (run,) = _at_best_rates([[replace(recipe, lr=_rounded(recipe.lr * factor)) for factor in _LADDER]], made)
-    say("2 of 3: the noise of the gradient")
+    say(f"best rate at batch {run.batch_size}, {run.epochs} epochs: {run.lr:g}\n2 of 3: the noise of the gradient")
     repeated = range(len(_SEARCH_SEEDS), len(_SEARCH_SEEDS) + seeds)
     noisy = made([_measured(replace(run, seed=seed)) for seed in repeated], measure_all)
     scales = critical_batch.noise_scales(noisy).to_dict("records")
@@ -107,17 +106,22 @@ def recommend(
         raise ValueError(f"{run.arch} diverges at every rate down to {run.lr:g}; accepted: another network")
     noise = scales[0]
     sizes = sorted(set(batch_sizes or around(noise["value"], run.batch_size, kept // _FEWEST_UPDATES)))
-    say(f"3 of 3: batches of {', '.join(map(str, sizes))}")
+    say(
+        f"critical batch, by the noise of the gradient after epoch {noise['epoch']}: {noise['value']:,.0f} "
+        f"({noise['low']:,.0f} to {noise['high']:,.0f}, 95%, {noise['n']} seeds)\n"
+        f"3 of 3: batches of {', '.join(map(str, sizes))}"
+    )
     parts = [noisy] if run.batch_size in sizes else []
     if ladders := [_by_rules(run, size) for size in sizes if size != run.batch_size]:
         rated = _at_best_rates(ladders, made)
+        say(f"best rates: {', '.join(f'{one.lr:g} at batch {one.batch_size}' for one in rated)}")
         parts.append(made([replace(one, seed=seed) for one in rated for seed in repeated]))
     checked = _beside_best(pd.concat([_accuracies(part) for part in parts], ignore_index=True))
     checked["epoch_seconds"] = checked["batch_size"].map(seconds)
     rows = checked.to_dict("records")
     place = max(k for k, row in enumerate(rows) if row["below"] <= margin)
     above = rows[place + 1] if place + 1 < len(rows) else None
-    return Recommended(run, noise, checked, max(rows, key=lambda row: row["accuracy"]), rows[place], above)
+    return Recommended(run, checked, max(rows, key=lambda row: row["accuracy"]), rows[place], above)
 
 
 def _at_best_rates(ladders: list[list[RunConfig]], made: Callable[..., xr.Dataset]) -> list[RunConfig]:

@@ -16,8 +16,8 @@ import xarray as xr
 
 from dolb import data as datasets
 from dolb import own, results
-from dolb.filtering.config import PlantedConfig
-from dolb.images import Splits, assemble, digests_of
+from dolb.filtering.config import METHODS, PlantedConfig
+from dolb.images import Splits, assemble
 from dolb.results.fill import Todo, fill
 from dolb.training.device import device_name, resolve_device
 
@@ -62,7 +62,7 @@ def plant(base: datasets.ImageData, config: PlantedConfig) -> Planted:
             images[k] = rng.permutation(images[k].reshape(-1, base.channels)).reshape(images[k].shape)
         faults[k] = FAULTS.index(kind)
     splits = Splits(images, labels, base.test_images[tested], base.test_labels[tested])
-    return Planted(assemble(base.name, splits, base.classes, digests_of(splits)), faults)
+    return Planted(assemble(base.name, splits, base.classes), faults)
 
 
 def measure_all(
@@ -91,7 +91,7 @@ def measure(config: PlantedConfig, base: datasets.ImageData, store: Path, device
     """Plant faults, let every method choose, and count."""
     begun, planted = time.perf_counter(), plant(base, config)
     how = {"share": config.removed_share, "arch": config.arch, "store": store, "device": device, "progress": False}
-    found = own.choose(planted.data, own.METHODS, **how)  # type: ignore[arg-type]
+    found = own.choose(planted.data, METHODS, **how)  # type: ignore[arg-type]
     if found.passed_over:
         raise ValueError("; ".join(f"{name}: {why}" for name, why in found.passed_over.items()))
     gone = np.stack([~one.keep for one in found.chosen.values()])

@@ -34,8 +34,10 @@ class Lines:
         self._next = time.monotonic() + SECONDS
         done = f"{self.desc}: {self.done:g} of {self.total:g} ({self.unit})"
         if done != self._told:
-            took = f"{time.monotonic() - self._begun:.0f} s"
-            print(", ".join(filter(None, [done, took, self._said])), file=sys.stderr, flush=True)
+            took = time.monotonic() - self._begun
+            left = took * (self.total / self.done - 1) if self.done else 0.0
+            about = f"about {left:.0f} s left" if left >= 1 else ""
+            print(", ".join(filter(None, [done, f"{took:.0f} s", about, self._said])), file=sys.stderr, flush=True)
         self._told = done
 
     def __enter__(self) -> Lines:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dolb.images import DataError, ImageData, Splits, digests_of, fingerprint
+from dolb.images import DataError, ImageData, Splits, fingerprint
 
 NODULES, LUNA16 = "nodules-", "luna16-"  # with the side in voxels
 CLASSES = ("no nodule", "nodule")
@@ -35,7 +35,7 @@ def load(name: str, data_dir: Path) -> ImageData:
     """Return a set of volumes by name; the scans of LUNA16 are those of ``luna16`` in the folder of data."""
     side = int(name.rpartition("-")[2])
     splits = made(side) if name.startswith(NODULES) else cut(data_dir / "luna16", side)
-    whole = fingerprint(splits, digests_of(splits))
+    whole = fingerprint(splits)
     return ImageData(name, *splits, CLASSES, whole, (0.0,) * side, (1.0,) * side)
 
 

@@ -119,6 +119,15 @@ def in_javascript(require_part: RequirePart) -> Callable[[Path, str, list], list
     return apply
 
 
+@pytest.fixture(scope="module")
+def on_one_core() -> Iterator[None]:
+    """Short runs, one after another: a process more imports torch for longer, and threads of t-SNE wait by spinning."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dolb.training.processes.CORES", 1)
+        patch.setenv("LOKY_MAX_CPU_COUNT", "1")
+        yield
+
+
 @pytest.fixture
 def read_only() -> Callable[[Path], contextlib.AbstractContextManager]:
     """Make a folder and all in it read-only for a while, for root too."""

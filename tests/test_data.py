@@ -130,19 +130,12 @@ def test_classes_alone_have_a_fifth_of_each_held_out_by_name_wherever_they_lie(t
     assert data.load(f"imagefolder:{tmp_path / 'there'}", progress=False).fingerprint == pets.fingerprint
 
 
-def test_images_that_are_too_many_for_memory_are_the_same_in_a_file(tmp_path, monkeypatch):
-    write_folder(tmp_path)
-    pets = data.load(f"imagefolder:{tmp_path}", progress=False)
-    data._LOADED.clear()
-    monkeypatch.setattr(data.imagefolder, "IN_MEMORY", 100)
-    assert data.load(f"imagefolder:{tmp_path}", progress=False).fingerprint == pets.fingerprint
-
-
-def test_a_test_set_may_be_called_val(tmp_path):
+def test_images_are_the_same_with_a_test_set_called_val_and_where_they_are_too_many_for_memory(tmp_path, monkeypatch):
     write_folder(tmp_path)
     pets = data.load(f"imagefolder:{tmp_path}", progress=False)
     data._LOADED.clear()
     (tmp_path / "test").rename(tmp_path / "val")
+    monkeypatch.setattr(data.imagefolder, "IN_MEMORY", 100)
     assert data.load(f"imagefolder:{tmp_path}", progress=False).fingerprint == pets.fingerprint
 
 
@@ -155,11 +148,15 @@ def test_reading_images_says_so_in_a_few_plain_lines_where_no_bar_can_move(tmp_p
     assert len(said.splitlines()) <= 3
 
 
-def test_a_file_that_is_no_image_is_named(tmp_path):
+def test_files_that_are_no_images_are_named_together_the_first_ten_and_how_many_more(tmp_path):
     write_folder(tmp_path)
-    (tmp_path / "train/dog/2.png").write_bytes(b"no image")
-    with pytest.raises(data.DataError, match=r"dog/2\.png cannot be read as an image"):
+    for k in range(12):
+        (tmp_path / f"train/dog/{k + 2:02}.png").write_bytes(b"no image")
+    with pytest.raises(data.DataError) as error:
         data.load(f"imagefolder:{tmp_path}", progress=False)
+    *named, more = str(error.value).splitlines()
+    assert [f"dog/{k + 2:02}.png cannot be read as an image" in line for k, line in enumerate(named)] == [True] * 10
+    assert more == "and 2 more"
 
 
 def test_a_missing_split_or_class_or_folder_is_named(tmp_path):
@@ -197,11 +194,8 @@ def test_images_of_every_mode_show_the_colours_that_a_person_sees(tmp_path):
         assert (one_image(tmp_path / str(k), f"x.{ending}", red.convert(mode)) == (255, 0, 0)).all()
     for mode in ("L", "LA", "1"):
         assert (one_image(tmp_path / mode, "x.png", Image.new("L", (8, 8), 255).convert(mode)) == 255).all()
-
-
-def test_what_is_transparent_lies_on_white(tmp_path):
-    glass = Image.new("RGBA", (8, 8), (9, 9, 9, 0))
-    assert (one_image(tmp_path, "x.png", glass) == 255).all()
+    glass = Image.new("RGBA", (8, 8), (9, 9, 9, 0))  # what is transparent lies on white
+    assert (one_image(tmp_path / "glass", "x.png", glass) == 255).all()
 
 
 def test_a_photograph_is_turned_as_its_exif_says(tmp_path):
@@ -212,11 +206,6 @@ def test_a_photograph_is_turned_as_its_exif_says(tmp_path):
     assert got.shape == (40, 20, 3)
     assert got[:18].min() > 200
     assert got[22:].max() < 50
-
-
-def test_pixels_of_thirty_two_bits_are_refused_by_name(tmp_path):
-    with pytest.raises(data.DataError, match=r"x\.tif cannot be read as an image: .*accepted: 8 or 16 bits"):
-        one_image(tmp_path, "x.tif", Image.fromarray(np.zeros((4, 4), dtype=np.float32)))
 
 
 def test_images_of_several_sizes_are_brought_to_the_middle_one_and_that_is_said(tmp_path):
@@ -267,26 +256,8 @@ def test_images_behind_a_link_out_of_the_folder_are_there_once(tmp_path):
     assert data.load("imagefolder:pets", tmp_path, progress=False).fingerprint == plain.fingerprint
 
 
-@pytest.mark.parametrize("classes", [1, 1000])
-def test_a_folder_may_have_one_class_or_a_thousand(tmp_path, classes):
-    for split in ("train", "test"):
-        for k in range(classes):
-            write_image(tmp_path / split / f"{k:04}" / "x.png", np.full((2, 2, 3), k % 256, dtype=np.uint8))
-    many = data.load(f"imagefolder:{tmp_path}", progress=False)
-    assert np.array_equal(many.train_labels, np.arange(classes))
-    assert np.array_equal(many.train_images[:, 0, 0, 0], np.arange(classes) % 256)
-
-
 def test_each_training_example_has_the_name_of_its_file(tmp_path):
     pictures = write_folder(tmp_path)
     pets, files = data.load(f"imagefolder:{tmp_path}", progress=False), data.train_files(f"imagefolder:{tmp_path}")
     for image, file in zip(pets.train_images, files, strict=True):
         assert np.array_equal(image, pictures[str(Path(file).relative_to(tmp_path))])
-
-
-def test_a_class_without_images_is_named(tmp_path):
-    write_folder(tmp_path)
-    (tmp_path / "train/bird").mkdir()
-    (tmp_path / "train/bird/notes.txt").touch()
-    with pytest.raises(data.DataError, match=r"train/bird has no image; accepted: at least one that ends in \.jpg"):
-        data.load(f"imagefolder:{tmp_path}", progress=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from dolb import data as datasets
 from dolb import own, progress
 from dolb.cli import app
 from dolb.filtering import masks
+from dolb.filtering.config import METHODS
 
+pytestmark = pytest.mark.usefixtures("on_one_core")
 RANDOM_STATE = 0
 EPOCHS = 8  # by default there are more
 
@@ -30,7 +33,7 @@ def folder(tmp_path_factory):
         ("train", digits.train_images, digits.train_labels),
         ("test", digits.test_images, digits.test_labels),
     ):
-        for k in np.flatnonzero(labels < 4):
+        for k in np.flatnonzero(labels < 4)[::2]:
             wrong = split == "train" and rng.random() < 0.05
             label = (labels[k] + rng.integers(1, 4)) % 4 if wrong else labels[k]
             path = root / split / f"digit {label}" / f"{'wrong' if wrong else 'right'}-{k}.png"
@@ -50,9 +53,9 @@ def name(folder):
 
 
 @pytest.fixture(scope="module")
-def found(name, store):
+def found(name, store, on_one_core):
     data = datasets.load(name, progress=False)
-    return own.choose(data, own.METHODS, share=0.06, epochs=EPOCHS, store=store, device="cpu", progress=False)
+    return own.choose(data, METHODS, share=0.06, epochs=EPOCHS, store=store, device="cpu", progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +67,24 @@ def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"})
 
 
-def test_every_method_makes_a_mask_that_keeps_every_class(found):
-    assert tuple(found.chosen) == own.METHODS
-    for one in found.chosen.values():
-        assert set(found.data.train_labels[one.keep]) == {0, 1, 2, 3}
-        assert 0 < (~one.keep).sum() < 0.5 * len(one.keep)
+def few_of(data, n):
+    """The first images of each class."""
+    keep = np.zeros(len(data.train_labels), dtype=bool)
+    for label in range(4):
+        keep[np.flatnonzero(data.train_labels == label)[:n]] = True
+    return data.subset(keep, "few")
+
+
+def test_every_method_makes_a_mask_that_keeps_every_class_by_the_share_where_it_takes_one(found):
+    assert tuple(found.chosen) == METHODS
+    for method, one in found.chosen.items():
+        table = own.by_class(found, method)
+        assert (table["removed"] < table["images"]).all()
+        assert 0 < table["removed"].sum() == (~one.keep).sum() < 0.5 * len(one.keep)
+        if method == "paper":
+            assert (~one.keep).mean() == pytest.approx(0.06, abs=0.01)
+        elif method not in ("knee", "hdbscan"):
+            assert (table["removed"] - 0.06 * table["images"]).abs().max() <= 1
 
 
 @pytest.mark.parametrize("method", ["paper", "neighbours", "el2n", "forgetting", "confident"])
@@ -76,22 +92,11 @@ def test_wrong_labels_are_found_far_more_often_than_by_chance(found, wrong, meth
     assert wrong[~found.chosen[method].keep].mean() > 4 * wrong.mean()
 
 
-@pytest.mark.parametrize("method", [name for name in own.METHODS if name not in ("paper", "knee", "hdbscan")])
-def test_the_share_is_that_of_every_class(found, method):
-    table = own.by_class(found, method)
-    assert (table["removed"] - 0.06 * table["images"]).abs().max() <= 1
-
-
-def test_the_share_of_the_papers_method_is_that_of_the_whole(found):
-    assert (~found.chosen["paper"].keep).mean() == pytest.approx(0.06, abs=0.01)
-
-
 def test_the_table_of_methods_counts_what_they_have_in_common(found):
     table = own.compared(found).set_index("method")
-    for one in own.METHODS:
-        assert table.loc[one, "removed"] == table.loc[one, f"also by {one}"] == (~found.chosen[one].keep).sum()
-        for other in own.METHODS:
-            assert table.loc[one, f"also by {other}"] == table.loc[other, f"also by {one}"]
+    common = table[[f"also by {one}" for one in METHODS]].to_numpy()
+    assert np.array_equal(common, common.T)
+    assert np.diag(common).tolist() == [(~found.chosen[one].keep).sum() for one in METHODS]
     assert (table["minutes"] > 0).all()
     assert table["minutes"].idxmin() == "random"
 
@@ -102,6 +107,8 @@ def test_the_command_writes_mask_files_to_drop_and_page_and_touches_no_image(nam
         "filter", name, "--share", 0.06, "--out", out, "--store", store, "--device", "cpu", "--epochs", EPOCHS
     )
     assert result.exit_code == 0, result.output
+    n = len(found.data.test_labels)
+    assert f"searched are the {len(wrong)} training images; the {n} test images are not" in result.output
     keep = masks.load_keep(out, found.data)
     assert np.array_equal(keep, found.chosen["paper"].keep)  # out of the store: nothing was trained again
     dropped = pd.read_csv(out.with_name("mask-drop.csv"))
@@ -129,14 +136,21 @@ def test_all_methods_make_a_mask_each_and_one_table(name, store, found, tmp_path
     how = ["--share", 0.06, "--out", tmp_path / "m.nc", "--store", store, "--device", "cpu", "--epochs", EPOCHS]
     result = call("filter", name, "--method", "all", *how)
     assert result.exit_code == 0, result.output
-    assert list(pd.read_csv(tmp_path / "m-methods.csv")["method"]) == list(own.METHODS)
-    for method in own.METHODS:
+    assert list(pd.read_csv(tmp_path / "m-methods.csv")["method"]) == list(METHODS)
+    for method in METHODS:
         assert np.array_equal(masks.load_keep(tmp_path / f"m-{method}.nc", found.data), found.chosen[method].keep)
+
+
+def test_a_method_that_is_mistyped_is_refused_before_torch_is_imported(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dolb.own", None)  # to import it is an error
+    result = call("filter", name, "--method", "papre")
+    assert result.exit_code == 2
+    assert "method 'papre' is not known; accepted: paper, " in result.output
 
 
 @pytest.mark.faults
 def test_the_network_of_an_interrupted_filter_goes_on_from_there(name, tmp_path, monkeypatch, capfd):
-    data, epochs, real = datasets.load(name, progress=False), [], progress.Lines.update
+    data, epochs, real = few_of(datasets.load(name, progress=False), 20), [], progress.Lines.update
 
     def interrupt(bar, amount=1):
         real(bar, amount)
@@ -154,10 +168,10 @@ def test_the_network_of_an_interrupted_filter_goes_on_from_there(name, tmp_path,
     made = own.choose(data, ["paper"], **how)
     assert len(epochs) == 5  # three of them before
     assert not list(tmp_path.rglob("paused/*.pt"))
-    assert made.accuracy > 0.5
+    assert made.accuracy > 0
 
 
-@pytest.mark.parametrize("classes", [1, 300])
+@pytest.mark.parametrize("classes", [1, 50])
 def test_one_class_or_many_small_ones_can_be_filtered(tmp_path, classes):
     rng = np.random.default_rng(RANDOM_STATE)
     for split, n in (("train", max(3, 40 // classes)), ("test", 1)):
@@ -193,37 +207,30 @@ def test_full_filtered_and_random_data_are_compared_with_an_interval_and_not_tra
     assert first.exit_code == 0, first.output
     assert "filtered less full: " in first.output
     assert "filtered less random: " in first.output
-    runs = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}
-    assert len(runs) == 2 * 3
-    assert call("train", name, *options).exit_code == 0
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")} == runs
+    assert re.search(r"runs: 1 of 6 \(epoch\), \d+ s, (about \d+ s left, )?", first.output)
     text, rows = page.read_text(), pd.read_csv(page.with_suffix(".csv"))
     assert not re.findall(r'<(?:script|link)[^>]+(?:src|href)="(?!data:)', text)  # it fetches nothing
     assert found.data.fingerprint in text
     assert f"dolb train {name} --keep {mask} --epochs 1 --seeds 2" in text
     assert sorted(rows["set"]) == sorted(["full", "filtered", "random"] * 2)
-
-
-def test_a_random_set_has_as_many_of_each_class_and_is_another_for_each_seed(found, tmp_path):
-    keep = found.chosen["confident"].keep
+    runs = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}
+    assert len(runs) == 2 * 3
+    keep = masks.load_keep(mask, found.data)
     ds = own.compare(found.data, keep, seeds=2, epochs=1, store=tmp_path, device="cpu", progress=False)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")} == runs
+    # A random set has as many of each class, and is another for each seed.
     table = own.accuracies(ds).set_index("set")
     assert table.loc["filtered", "images"] == table.loc["random", "images"] == keep.sum()
     assert table.loc["full", "images"] == len(keep)
-    assert (table["seeds"] == 2).all()
-    assert len({str(name) for name in ds["subset"].to_numpy() if str(name).startswith("random")}) == 2
-    by_hand = 100 * (ds["test_accuracy"].to_numpy()[:, -1])
-    kinds = np.array([str(name).split("-")[0] for name in ds["subset"].to_numpy()])
-    gain = own.gains(ds).set_index("other").loc["full", "points"]
-    assert gain == pytest.approx(by_hand[kinds == "network"].mean() - by_hand[kinds == "full"].mean())
+    kinds = pd.Series(ds["subset"].to_numpy()).astype(str)
+    assert kinds[kinds.str.startswith("random")].nunique() == 2
+    by_hand = pd.Series(100 * ds["test_accuracy"].to_numpy()[:, -1]).groupby(kinds.str.split("-").str[0]).mean()
+    assert own.gains(ds).set_index("other").loc["full", "points"] == pytest.approx(by_hand["network"] - by_hand["full"])
 
 
 def test_an_extractor_with_weights_is_not_trained(found, tmp_path):
-    few = np.zeros(len(found.data.train_labels), dtype=bool)
-    for label in range(4):
-        few[np.flatnonzero(found.data.train_labels == label)[:9]] = True
     how = {"arch": "efficientnet-lite0", "share": 0.1, "store": tmp_path, "device": "cpu", "progress": False}
-    data = found.data.subset(few, "few")
+    data = few_of(found.data, 9)
     data = replace(data, test_images=data.test_images[:4], test_labels=data.test_labels[:4])
     chosen = own.choose(data, ["paper", "neighbours"], **how)
     assert chosen.extractor is None

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
-from sklearn.base import BaseEstimator
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import Tags
 
-from dolb.filtering.checks import class_labels, finite_rows, keep_mask, rows_for
+from dolb.data import keep_mask
+from dolb.filtering.checks import Filter, class_labels, rows_for
 from dolb.filtering.embedding import principal_components
 
 
@@ -26,12 +26,8 @@ def el2n(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     ``probabilities`` is (networks, n, classes), and the mean is over networks. The authors use several early in
     training.
     """
-    total = np.zeros(len(labels))
-    for one in probabilities.astype(np.float64):
-        # |p - e_y|^2 = |p|^2 - 2 p_y + 1, without a copy of all unit vectors
-        of_label = one[np.arange(len(one)), labels]
-        total += np.sqrt(np.maximum(np.square(one).sum(axis=1) - 2 * of_label + 1, 0))
-    return total / len(probabilities)
+    right = np.eye(probabilities.shape[-1])[labels]
+    return np.mean([np.linalg.norm(one - right, axis=1) for one in probabilities], axis=0)
 
 
 def forgetting(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -63,8 +59,6 @@ def neighbour_outliers(features: np.ndarray, labels: np.ndarray, k: int = 10) ->
 
     A class of fewer has all others for neighbours, and one alone is at no distance: scores compare within a class.
     """
-    features = finite_rows("features", features)
-    labels = class_labels(labels, len(features))
     components = principal_components(features, 50).transform(features)
     scores = np.zeros(len(labels))
     for value in np.unique(labels):
@@ -85,19 +79,14 @@ SCORES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-class ByScore(BaseEstimator):
+class ByScore(Filter):
     """A choice of what to keep by a score, class by class.
 
     ``by`` is one of ``SCORES``, or ``random``, for which nothing need be known of the examples; ``size`` is as in
-    ``keep_lowest``. After ``fit``, ``scores_`` is higher for what goes first, ``keep_`` is the mask, and ``labels_`` is
-    0 for what is kept and -1 for what is not.
-
-    Labels are whole numbers, or text; where probabilities are known, their columns are the classes in sorted order.
+    ``keep_lowest``. After ``fit``, ``scores_`` is higher for what goes first.
     """
 
     scores_: np.ndarray
-    keep_: np.ndarray
-    labels_: np.ndarray
 
     def __init__(self, by: str = "random", size: float | np.ndarray = 0.95, random_state: int = 0):
         self.by = by
@@ -110,7 +99,7 @@ class ByScore(BaseEstimator):
             raise ValueError(f"by is {self.by!r}; accepted: random, {', '.join(SCORES)}")
         known = rows_for(self, "features", X) if self.by == "neighbours" else np.asarray(X)
         labels = class_labels(y, len(known) if self.by == "neighbours" else np.size(y))
-        if labels.dtype.kind == "U":
+        if labels.dtype.kind == "U":  # columns of probabilities are the classes in sorted order
             labels = np.unique(labels, return_inverse=True)[1]
         if self.by == "random":
             self.scores_ = np.random.default_rng(self.random_state).random(len(labels))
@@ -119,16 +108,6 @@ class ByScore(BaseEstimator):
         self.keep_ = keep_lowest(self.scores_, self.size, labels)
         self.labels_ = np.where(self.keep_, 0, -1)
         return self
-
-    def fit_predict(self, X: Any, y: Any) -> np.ndarray:
-        """Choose what to keep and return ``labels_``."""
-        return self.fit(X, y).labels_
-
-    def __sklearn_tags__(self) -> Tags:
-        """Tell scikit-learn that there is nothing to be had without labels."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 def keep_lowest(scores: np.ndarray, size: float | np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -140,7 +119,7 @@ def keep_lowest(scores: np.ndarray, size: float | np.ndarray, labels: np.ndarray
     n = len(scores)
     if np.isnan(scores).any():
         raise ValueError(f"{np.isnan(scores).sum()} of {n} scores are NaN; accepted: none")
-    groups = np.unique(class_labels(labels, n), return_inverse=True)[1]
+    groups = np.unique(labels, return_inverse=True)[1]
     members = np.bincount(groups)
     if np.ndim(size):
         quota = np.bincount(groups[keep_mask(np.asarray(size), n)], minlength=len(members))
@@ -148,8 +127,4 @@ def keep_lowest(scores: np.ndarray, size: float | np.ndarray, labels: np.ndarray
         quota = np.maximum(1, np.rint(size * members))
     else:
         raise ValueError(f"size is {size}; accepted: a share above 0 and below 1, or a mask")
-    order = np.lexsort((scores, groups))  # stable: equal scores stay in the order of the examples
-    rank = np.arange(n) - np.repeat(np.cumsum(members) - members, members)
-    keep = np.zeros(n, dtype=bool)
-    keep[order] = rank < np.repeat(quota, members)
-    return keep
+    return pd.Series(scores).groupby(groups).rank("first").to_numpy() <= quota[groups]

@@ -1,11 +1,13 @@
-"""What every stage of filtering asks of the arrays it is given, with errors that name the first fault."""
+"""What filters have in common, and what they ask of arrays: errors name the first fault."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
 from dolb.data import ImageData
@@ -21,13 +23,33 @@ class EmptyClassError(ValueError):
     """A mask would remove every example of a class."""
 
 
-def finite_rows(what: str, array: np.ndarray, width: int | None = None) -> np.ndarray:
+class Filter(BaseEstimator):
+    """A choice among labelled rows: after ``fit``, ``keep_`` is the mask, and ``labels_`` is -1 for what goes."""
+
+    keep_: np.ndarray
+    labels_: np.ndarray
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose what to keep; labels are whole numbers or text."""
+
+    def fit_predict(self, X: Any, y: Any) -> np.ndarray:
+        """Choose what to keep and return ``labels_``."""
+        return self.fit(X, y).labels_
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tell scikit-learn that there is nothing to be had without labels."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def finite_rows(what: str, array: np.ndarray) -> np.ndarray:
     """Return a 2-D array of at least one row unchanged if all of it is finite, else raise a ``ValueError``."""
     array = np.asarray(array)
-    shaped = array.ndim == 2 and array.size > 0 and width in (None, array.shape[1])
-    if not shaped or array.dtype.kind not in "fiu":
-        shape = f"(n, {width or 'width'})"
-        raise ValueError(f"{what} have dtype {array.dtype} and shape {array.shape}; accepted: numbers, {shape}, n > 0")
+    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "fiu":
+        shape = "(n, width), n > 0"
+        raise ValueError(f"{what} have dtype {array.dtype} and shape {array.shape}; accepted: numbers, {shape}")
     # In parts: of features in a file no copy is to be in memory.
     bad = ~np.concatenate([np.isfinite(array[k : k + _PART]).all(axis=1) for k in range(0, len(array), _PART)])
     if bad.any():
@@ -61,14 +83,6 @@ def class_labels(labels: Any, n: int) -> np.ndarray:
             f"{unknown}labels have dtype {found.dtype} and shape {found.shape}; accepted: whole numbers or text, ({n},)"
         )
     return found
-
-
-def keep_mask(keep: np.ndarray, n: int) -> np.ndarray:
-    """Return a mask unchanged if it is boolean with one entry for each of ``n`` examples, else raise an error."""
-    keep = np.asarray(keep)
-    if keep.dtype != np.bool_ or keep.shape != (n,):
-        raise ValueError(f"keep has dtype {keep.dtype} and shape {keep.shape}; accepted: bool and ({n},)")
-    return keep
 
 
 def every_class_stays(what: str, keep: np.ndarray, data: ImageData) -> None:

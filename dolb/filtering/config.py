@@ -1,7 +1,9 @@
-"""What one map or one mask is: a frozen record whose key names it, as a run's does."""
+"""What one map or one mask is: a frozen record whose key names it, as a run's does; and what can be asked for."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dolb import names
@@ -11,8 +13,10 @@ ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")
 FLAGGED = "flagged"  # what confident learning finds wrongly labelled, however many that are
 FILTERS = ("none", *ON_THE_MAP, *BASELINES, FLAGGED)
-WEIGHTS = ("trained", "imagenet")
+WEIGHTS = ("trained", "imagenet", "given")  # the last: no network, but features of one's own
 STARTS = ("pca", "random")
+# By which data of one's own are filtered; "paper" is DBSCAN, with a radius or a share.
+METHODS = ("paper", "knee", "hdbscan", "neighbours", "el2n", "forgetting", "confident", "grid", "random")
 PLACED = ("map_seed", "perplexity", "map_rate", "map_start")  # by which a network's maps differ
 _OF_THE_MASK = ("experiment", "eps", "min_samples", "share", "networks", "size_of", "within")
 
@@ -53,21 +57,6 @@ class FilterConfig(Keyed):
         names.require(self.arch)
         self.refuse_unknown(filter=FILTERS, weights=WEIGHTS, map_start=STARTS)
         self.refuse_below(0, "map_rate")
-        if (self.filter == "share") != (0 < self.share < 1):
-            raise ValueError(
-                f"share is {self.share} for filter {self.filter!r}; accepted: above 0 and below 1 for 'share', and 0 "
-                "for others"
-            )
-        if (self.filter in BASELINES) != bool(self.size_of):
-            raise ValueError(
-                f"size_of is {self.size_of!r} for filter {self.filter!r}; accepted: the key of a mask for "
-                f"{', '.join(BASELINES)}, and nothing for others"
-            )
-        if self.within and (self.filter not in ON_THE_MAP or self.weights != "trained"):
-            raise ValueError(
-                f"within is {self.within!r} for filter {self.filter!r} and weights {self.weights!r}; accepted: the key "
-                f"of a mask for {', '.join(ON_THE_MAP)} by a trained network, and nothing for others"
-            )
 
     @property
     def map(self) -> FilterConfig:
@@ -107,10 +96,33 @@ class PlantedConfig(Keyed):
         """Refuse what cannot be planted."""
         super().__post_init__()
         names.require(self.arch)
-        self.refuse_below(0, "drawn_examples", "flipped_share", "garbage_share")
-        self.refuse_not_positive("removed_share")
-        if not 0 < self.flipped_share + self.garbage_share < 1:
-            raise ValueError(
-                f"flipped_share {self.flipped_share} and garbage_share {self.garbage_share} are not a part of the "
-                "images; accepted: above 0 and below 1 together"
-            )
+
+
+def refuse(
+    methods: Sequence[str] = (),
+    share: float | None = None,
+    eps: float | None = None,
+    arch: str | None = None,
+    features: object = None,
+) -> None:
+    """Refuse what cannot be asked for of data of one's own, before torch is imported or anything is trained."""
+    only = methods[0] if len(methods) == 1 else ""
+    if unknown := [name for name in methods if name not in METHODS]:
+        raise ValueError(f"method {unknown[0]!r} is not known; accepted: {', '.join(METHODS)}, all")
+    if share is not None and not 0 < share < 1:
+        raise ValueError(f"share is {share}; accepted: above 0 and below 1")
+    if eps is not None and not 0 < eps < math.inf:
+        raise ValueError(f"eps is {eps}; accepted: a finite number above 0")
+    if share is not None and eps is not None:
+        raise ValueError("share and eps both say how much is removed; accepted: one of them")
+    if only not in ("", "paper") and eps is not None:
+        raise ValueError(f"eps is no option of method {only}; accepted: with paper")
+    if only in ("knee", "hdbscan") and share is not None:
+        raise ValueError(f"share is no option of method {only}, which finds it out; accepted: with all others")
+    if arch is not None:
+        if features is not None:
+            raise ValueError("an extractor makes features, and features are given; accepted: one of them")
+        if arch in names.WITH_WEIGHTS and not methods:
+            raise ValueError(f"{arch} comes with weights, as an extractor; accepted: a network to train")
+        if names.require(arch).of_volumes:
+            raise ValueError(f"{arch} is a network for volumes; accepted: one for images, such as resnet18")

@@ -13,9 +13,9 @@ import torch
 import xarray as xr
 
 from dolb import results
-from dolb.data import ImageData
+from dolb.data import ImageData, keep_mask
 from dolb.filtering import decisions
-from dolb.filtering.checks import MaskError, every_class_stays, keep_mask
+from dolb.filtering.checks import MaskError, every_class_stays
 
 _SET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # a dash would end the part that figures call the set by
 
@@ -31,16 +31,8 @@ def keep_dataset(
 ) -> xr.Dataset:
     """Return a mask as a Dataset over ``example``, with the data's fingerprint and provenance on one ``run``.
 
-    Parameters
-    ----------
-    keep
-        True for each training example of ``data`` that stays.
-    name
-        What the subset is called, such as the filter that made it.
-    coordinates, noise_until
-        The map and the noise radii that it follows from, if any.
-    about
-        What else is known, by names of the schema that live on ``run``: arch, seed, seconds, device, ...
+    ``coordinates`` and ``noise_until`` are the map and the radii that it follows from, and ``about`` is what else is
+    known, by names of the schema that live on ``run``: arch, seed, seconds, device, ...
     """
     variables: dict[str, Any] = {"keep": ("example", keep_mask(keep, len(data.train_labels)))}
     if coordinates is not None:

@@ -8,29 +8,26 @@ always is, it is kept whole, with a warning.
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.cluster import HDBSCAN
-from sklearn.utils import Tags
+from scipy.spatial import cKDTree
+from sklearn.cluster import DBSCAN, HDBSCAN
 
-from dolb.filtering import density
-from dolb.filtering.checks import class_labels, finite_rows, rows_for
+from dolb.filtering.checks import Filter, class_labels, rows_for
 
+_CELLS = 50  # of the grid, along either axis
 _SMALLEST_CLUSTER = 5  # scikit-learn's default for HDBSCAN
 
 
-class _ByClass(BaseEstimator, ABC):
-    """A clustering of the map, or of other rows of numbers, class by class; labels are whole numbers or text.
+class _ByClass(Filter):
+    """A clustering of the map, or of other rows of numbers, class by class.
 
-    After ``fit``: ``labels_``, the cluster of each point, -1 for noise, no number used by two classes; ``keep_``, the
-    mask of what is not noise; ``eps_``, the radius used for each class in ascending order, NaN where there was none.
+    After ``fit``, ``labels_`` is the cluster of each point, no number used by two classes, and ``eps_`` the radius used
+    for each class in ascending order, NaN where there was none.
     """
 
-    labels_: np.ndarray
-    keep_: np.ndarray
     eps_: np.ndarray
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -52,16 +49,6 @@ class _ByClass(BaseEstimator, ABC):
             self.keep_ |= np.isin(labels, empty)
         return self
 
-    def fit_predict(self, X: Any, y: Any) -> np.ndarray:
-        """Cluster the points of each class and return ``labels_``."""
-        return self.fit(X, y).labels_
-
-    def __sklearn_tags__(self) -> Tags:
-        """Tell scikit-learn that there is nothing to be had without labels."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
     @abstractmethod
     def _cluster(self, points: np.ndarray) -> tuple[np.ndarray, float]:
         """Return the clusters of one class's points, numbered from 0, and -1 for noise; and the radius."""
@@ -81,13 +68,10 @@ class ClassDBSCAN(_ByClass):
     def _cluster(self, points: np.ndarray) -> tuple[np.ndarray, float]:
         if len(points) < self.min_samples:
             return np.full(len(points), -1), np.nan
-        if self.eps == "knee":
-            eps = knee(density.core_radius(points, self.min_samples))
-        elif isinstance(self.eps, str):
-            raise ValueError(f"eps is {self.eps!r}; accepted: a number above 0, or 'knee'")
-        else:
-            eps = self.eps
-        return density.dbscan(points, eps, self.min_samples), eps
+        eps = knee(_nearest(points, self.min_samples)[0][:, -1]) if self.eps == "knee" else self.eps
+        if isinstance(eps, str):
+            raise ValueError(f"eps is {eps!r}; accepted: a number above 0, or 'knee'")
+        return DBSCAN(eps=eps, min_samples=self.min_samples).fit_predict(points), eps
 
 
 class ClassHDBSCAN(_ByClass):
@@ -121,40 +105,53 @@ def knee(distances: np.ndarray) -> float:
 def noise_until(coordinates: np.ndarray, labels: np.ndarray, min_samples: int = 5) -> np.ndarray:
     """Return for each point the radius below which it is noise: ``ClassDBSCAN`` calls it noise if eps is less.
 
-    Computed once, it answers every eps; it is infinite in a class of fewer than ``min_samples`` points.
+    Computed once, it answers every eps; it is infinite in a class of fewer than ``min_samples`` points. A point is not
+    noise if some point q within eps is a core point, so this is the least over q of the larger of distance and q's core
+    distance. Farther q than the ``min_samples`` nearest cannot be less than its own.
     """
-    coordinates, labels = _map(coordinates, labels)
     until = np.empty(len(labels))
     for value in np.unique(labels):
         members = labels == value
-        until[members] = density.noise_radius(coordinates[members], min_samples)
+        distance, index = _nearest(coordinates[members].astype(np.float64), min_samples)
+        core = np.append(distance[:, -1], np.inf)  # the last: of a neighbour that there is not
+        until[members] = np.maximum(distance, core[index]).min(axis=1)
     return until
 
 
+def _nearest(points: np.ndarray, min_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return distance and index of the nearest points to each, itself counted; infinite where there are too few."""
+    return cKDTree(points).query(points, k=np.arange(1, min_samples + 1))
+
+
 def share_radius(until: np.ndarray, share: float) -> float:
-    """Return the radius at which ``share`` of the points are noise, given ``noise_until`` of each, or next below it."""
-    radius = float(np.quantile(until, 1 - share, method="higher"))
-    if not 0 < radius < np.inf:
+    """Return the radius at which ``share`` of the points are noise, given ``noise_until`` of each, or next below it.
+
+    Points of a class that is too small for any density, whose radius is infinite, do not count.
+    """
+    if not (finite := until[np.isfinite(until)]).size:
+        raise ValueError("no class has images enough for a density; accepted: 5 or more in some class")
+    radius = float(np.quantile(finite, 1 - share, method="higher"))
+    if not radius > 0:
         raise ValueError(f"no radius leaves {share:.2%} of these {len(until)} points as noise")
     return radius
 
 
-def grid_sample(
-    coordinates: np.ndarray, labels: np.ndarray, share: float, *, cells: int = 50, random_state: int = 0
-) -> np.ndarray:
+def keep_within(until: np.ndarray, labels: np.ndarray, eps: float) -> np.ndarray:
+    """Return what ``ClassDBSCAN`` keeps, by ``noise_until`` and without pairs of neighbours: a large eps has many."""
+    keep = until <= eps
+    return keep | np.isin(labels, np.setdiff1d(labels, labels[keep]))  # a class that is all noise is kept whole
+
+
+def grid_sample(coordinates: np.ndarray, labels: np.ndarray, share: float, random_state: int = 0) -> np.ndarray:
     """Return a mask that keeps an equal share of each class from every cell of a grid over the map.
 
     Each class keeps ``share`` of its examples, rounded, and so does each occupied cell, up to one example more or less.
-    ``cells`` is the number of cells along either axis.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"share is {share}; accepted: above 0 and up to 1")
-    coordinates, labels = _map(coordinates, labels)
     extent = np.ptp(coordinates, axis=0)
     scaled = (coordinates - coordinates.min(axis=0)) / np.where(extent > 0, extent, 1)
-    column, row = np.minimum(scaled * cells, cells - 1).astype(np.int64).T
+    column, row = np.minimum(scaled * _CELLS, _CELLS - 1).astype(np.int64).T
     rng = np.random.default_rng(random_state)
-    place = rng.permutation(cells * cells)[column * cells + row]  # no cell is always the one that is rounded up
+    place = rng.permutation(_CELLS**2)[column * _CELLS + row]  # no cell is always the one that is rounded up
     keep = np.zeros(len(labels), dtype=bool)
     for value in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == value))
@@ -163,8 +160,3 @@ def grid_sample(
         total = np.floor(np.arange(len(members) + 1) * share + 0.5)
         keep[members] = np.diff(total) > 0
     return keep
-
-
-def _map(coordinates: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    coordinates = finite_rows("coordinates", coordinates, width=2).astype(np.float64)
-    return coordinates, class_labels(labels, len(coordinates))

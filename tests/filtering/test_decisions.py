@@ -73,12 +73,3 @@ def test_a_file_that_is_none_of_ours_is_refused(digits, tmp_path, text):
     path.write_text(text)
     with pytest.raises(checks.MaskError, match="accepted"):
         decisions.load(path, digits)
-
-
-def test_decisions_of_other_data_of_the_same_size_are_refused(digits, saved):
-    n = len(digits.train_labels)
-    one, other = (digits.subset(np.arange(n) != k, f"without {k}") for k in (0, 1))
-    path = saved(**decisions.header(one))
-    assert decisions.load(path, one).sum() == n - 3
-    with pytest.raises(checks.MaskError, match="other data"):
-        decisions.load(path, other)

@@ -42,9 +42,10 @@ def test_the_map_stays_as_it_is_and_takes_its_own_points_back_to_their_places(di
     assert np.median(apart) < 0.05 * np.ptp(before)
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-def test_one_seed_gives_one_map_with_several_cores_too(digits, cores):
-    one, again = (clone(QUICK).set_params(n_jobs=cores).fit(digits[0][:200]) for _ in range(2))
+def test_one_seed_gives_one_map_with_several_cores_too(digits):
+    one, again = (
+        clone(QUICK).set_params(n_jobs=2, early_exaggeration_iter=20, n_iter=20).fit(digits[0][:100]) for _ in range(2)
+    )
     np.testing.assert_array_equal(again.coordinates_, one.coordinates_)
     np.testing.assert_array_equal(again.transform(digits[0][500:]), one.transform(digits[0][500:]))
 
@@ -66,20 +67,3 @@ def test_too_few_points_for_the_perplexity_are_refused_and_enough_are_not(digits
     with pytest.raises(ValueError, match=r"46 samples for perplexity 15; accepted: at least 47, or .* up to 14\.7"):
         clone(QUICK).fit(digits[0][:46])
     assert clone(QUICK).fit_transform(digits[0][:47]).shape == (47, 2)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda x: x[0], "Expected 2D array, got 1D array"),
-        (lambda x: x[:0], r"0 sample\(s\)"),
-    ],
-)
-def test_what_cannot_be_mapped_is_refused(digits, spoil, message):
-    with pytest.raises(ValueError, match=message):
-        clone(QUICK).fit(spoil(digits[0]))
-
-
-def test_features_of_another_width_are_refused(digits, fitted):
-    with pytest.raises(ValueError, match="X has 63 features, but TSNEMap is expecting 64"):
-        fitted.transform(digits[0][:, 1:])

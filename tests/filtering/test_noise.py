@@ -51,20 +51,27 @@ def test_no_cluster_number_is_used_by_two_classes(points, method):
     assert sum(map(len, clusters)) == len(set.union(*clusters)) == found.max() + 1
 
 
-def test_the_defaults_are_those_of_the_library():
-    assert {**DBSCAN().get_params(), **ClassDBSCAN().get_params()} == DBSCAN().get_params()
-
-
 # Every eps at once
 
 
 @pytest.mark.filterwarnings("ignore:.*kept whole:UserWarning")
 def test_noise_until_is_the_eps_at_which_a_point_stops_being_noise(points):
     until = noise.noise_until(*points, min_samples=4)
-    for eps in np.geomspace(0.05, 500, 30):
+    radii = np.unique(until)[::20]  # there the answer turns
+    for eps in [*np.geomspace(0.05, 500, 12), *(radii * (1 + 1e-9)), *(radii * (1 - 1e-9))]:
         removed = ~ClassDBSCAN(eps, min_samples=4).fit(*points).keep_
         empty = [value for value in np.unique(points[1]) if (until[points[1] == value] > eps).all()]
         np.testing.assert_array_equal(removed, (eps < until) & ~np.isin(points[1], empty))
+        np.testing.assert_array_equal(~removed, noise.keep_within(until, points[1], eps))
+
+
+def test_the_radius_of_a_share_leaves_that_share_as_noise_whatever_classes_are_too_small_for_any(points):
+    coordinates, labels = np.concatenate([points[0], np.zeros((3, 2))]), np.append(points[1], [9, 9, 9])
+    until = noise.noise_until(coordinates, labels)
+    assert np.isinf(until[-3:]).all()
+    assert (until[:-3] > noise.share_radius(until, 0.1)).sum() == pytest.approx(61, abs=1)
+    with pytest.raises(ValueError, match="5 or more in some class"):
+        noise.share_radius(until[-3:], 0.1)
 
 
 # The knee
@@ -116,42 +123,34 @@ def test_a_class_that_would_vanish_is_kept_whole_with_a_warning(points, method):
             r"labels have dtype int64 and shape \(611,\); accepted: whole numbers or text, \(612,\)",
         ),
         (lambda xy, y: (xy, y + 0.5), "labels have dtype float64"),
-        (lambda xy, y: (xy[:, 0], y), r"coordinates have dtype float64 and shape \(612,\); .*|Expected 2D array"),
-        (lambda xy, y: (xy[:0], y[:0]), r"accepted: numbers, .*n > 0|0 sample\(s\)"),
         (
             lambda xy, y: (np.where(np.arange(612)[:, None] % 300 == 7, np.nan, xy), y),
             "coordinates hold NaN or infinity in 3 of 612 rows, first in row 7",
         ),
     ],
-    ids=["labels too short", "labels no classes", "not a map", "empty", "NaN"],
+    ids=["labels too short", "labels no classes", "NaN"],
 )
 def test_coordinates_or_labels_that_do_not_fit_are_refused(points, spoil, message):
     coordinates, labels = spoil(*points)
-    for use in (*(method.fit for method in FILTERS), noise.noise_until, lambda xy, y: noise.grid_sample(xy, y, 0.5)):
+    for method in FILTERS:
         with pytest.raises(ValueError, match=message):
-            use(coordinates, labels)
+            method.fit(coordinates, labels)
 
 
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        (ClassDBSCAN(eps="elbow"), "eps is 'elbow'; accepted: a number above 0, or 'knee'"),
-        (ClassDBSCAN(eps=-1), "eps is -1"),
-    ],
-    ids=["knee", "negative"],
-)
-def test_parameters_that_are_not_known_are_refused(points, method, message):
+@pytest.mark.parametrize(("eps", "message"), [("elbow", "accepted: a number above 0, or 'knee'"), (-1, "Got -1")])
+def test_a_radius_that_is_none_is_refused(points, eps, message):
     with pytest.raises(ValueError, match=message):
-        method.fit(*points)
+        ClassDBSCAN(eps).fit(*points)
 
 
 # Stratified grid sampling
 
 
 @pytest.mark.parametrize("share", [0.25, 0.9, 1.0])
-def test_grid_sampling_keeps_the_share_of_each_class_and_cell(points, share):
+def test_grid_sampling_keeps_the_share_of_each_class_and_cell(points, share, monkeypatch):
+    monkeypatch.setattr(noise, "_CELLS", 4)
     coordinates, labels = points
-    keep = noise.grid_sample(coordinates, labels, share, cells=4)
+    keep = noise.grid_sample(coordinates, labels, share)
     low, extent = coordinates.min(axis=0), np.ptp(coordinates, axis=0)
     cell = np.minimum(((coordinates - low) / extent * 4).astype(int), 3) @ [4, 1]
     for value in np.unique(labels):
@@ -165,15 +164,3 @@ def test_grid_sampling_depends_on_its_seed_alone(points):
     first, again = (noise.grid_sample(*points, 0.5, random_state=1) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (first != noise.grid_sample(*points, 0.5, random_state=2)).any()
-
-
-def test_a_map_has_two_coordinates(points):
-    for use in (noise.noise_until, lambda xy, y: noise.grid_sample(xy, y, 0.5)):
-        with pytest.raises(ValueError, match=r"coordinates have .* shape \(612, 1\); accepted: numbers, \(n, 2\)"):
-            use(points[0][:, :1], points[1])
-
-
-@pytest.mark.parametrize("share", [0, -0.1, 1.5])
-def test_a_share_of_the_grid_that_cannot_be_had_is_refused(points, share):
-    with pytest.raises(ValueError, match=f"share is {share}; accepted: above 0 and up to 1"):
-        noise.grid_sample(*points, share)
