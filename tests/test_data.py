@@ -261,3 +261,13 @@ def test_each_training_example_has_the_name_of_its_file(tmp_path):
     pets, files = data.load(f"imagefolder:{tmp_path}", progress=False), data.train_files(f"imagefolder:{tmp_path}")
     for image, file in zip(pets.train_images, files, strict=True):
         assert np.array_equal(image, pictures[str(Path(file).relative_to(tmp_path))])
+
+
+@pytest.mark.parametrize("classes", [1, 1000])
+def test_a_folder_may_have_one_class_or_a_thousand(tmp_path, classes):
+    for split in ("train", "test"):
+        for k in range(classes):
+            write_image(tmp_path / split / f"{k:04}" / "x.png", np.full((2, 2, 3), k % 256, dtype=np.uint8))
+    many = data.load(f"imagefolder:{tmp_path}", progress=False)
+    assert np.array_equal(many.train_labels, np.arange(classes))
+    assert np.array_equal(many.train_images[:, 0, 0, 0], np.arange(classes) % 256)

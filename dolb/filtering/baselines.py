@@ -26,8 +26,11 @@ def el2n(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     ``probabilities`` is (networks, n, classes), and the mean is over networks. The authors use several early in
     training.
     """
-    right = np.eye(probabilities.shape[-1])[labels]
-    return np.mean([np.linalg.norm(one - right, axis=1) for one in probabilities], axis=0)
+    total = np.zeros(len(labels))
+    for one in probabilities.astype(np.float64):
+        # |p - e_y|^2 = |p|^2 - 2 p_y + 1, without a copy of all unit vectors
+        total += np.sqrt(np.maximum(np.square(one).sum(axis=1) - 2 * one[np.arange(len(one)), labels] + 1, 0))
+    return total / len(probabilities)
 
 
 def forgetting(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from sklearn.cluster import DBSCAN, HDBSCAN
 from dolb.filtering.checks import Filter, class_labels, rows_for
 
 _CELLS = 50  # of the grid, along either axis
+_SLACK = 1e-12  # a radius that was found as a distance reaches that point, whichever way its root was rounded
 _SMALLEST_CLUSTER = 5  # scikit-learn's default for HDBSCAN
 
 
@@ -71,7 +72,7 @@ class ClassDBSCAN(_ByClass):
         eps = knee(_nearest(points, self.min_samples)[0][:, -1]) if self.eps == "knee" else self.eps
         if isinstance(eps, str):
             raise ValueError(f"eps is {eps!r}; accepted: a number above 0, or 'knee'")
-        return DBSCAN(eps=eps, min_samples=self.min_samples).fit_predict(points), eps
+        return DBSCAN(eps=eps * (1 + _SLACK), min_samples=self.min_samples).fit_predict(points), eps
 
 
 class ClassHDBSCAN(_ByClass):
