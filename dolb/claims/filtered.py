@@ -9,12 +9,11 @@ from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from dolb.claims.rule import Claim, Estimates, Found, Judge
 from dolb.findings import filtered as study
 from dolb.findings import landscape, noise
-from dolb.findings.intervals import Estimate, deviation_ratio, geometric, widest
+from dolb.findings.intervals import Estimate, deviation_ratio, geometric, gmean, widest
 
 # Features and noise
 
@@ -136,7 +135,7 @@ def _smoother(found: Found, claim: Claim) -> Estimates:
     pairs = landscape.in_pairs(decides).dropna(how="all", axis="columns").dropna()
     if pairs.empty or decides["set"].nunique() < 3 or decides["batch_size"].nunique() < 2:
         return [None]
-    return [geometric(stats.gmean(pairs, axis=1))]
+    return [geometric(gmean(pairs, axis=1))]
 
 
 JUDGES: dict[str, Judge] = {

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from dolb.claims.rule import Claim, Estimates, Found, Judge
 from dolb.findings import data_pipeline, limits, strong_weak
 from dolb.findings import ddp_vs_horovod as libraries
-from dolb.findings.intervals import Estimate, geometric, student
+from dolb.findings.intervals import Estimate, geometric, gmean, student
 
 MANY = 8  # workers, from which on C1 is judged
 
@@ -31,7 +30,7 @@ def _tuning(found: Found, claim: Claim) -> Estimates:
     wide = table.pivot_table(index="repeat", columns=list(libraries.SETTINGS), values="ratio").dropna(axis="columns")
     if len(wide) < 2:
         return [None]
-    return [geometric([wide.loc[one, wide.drop(index=one).agg(stats.gmean).idxmax()] for one in wide.index])]
+    return [geometric([wide.loc[one, wide.drop(index=one).agg(gmean).idxmax()] for one in wide.index])]
 
 
 def _ring(found: Found, claim: Claim) -> bool | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import stats
 
 from dolb.findings import intervals
 from dolb.findings.batch_size import CELL, curve_runs, preferred
@@ -57,7 +56,7 @@ def fewest(runs: pd.DataFrame) -> pd.DataFrame:
     """
     missed = runs["updates"].isna().groupby([runs[name] for name in CELL]).transform("any")
     groups = runs[~missed].groupby(list(CELL))
-    cells = groups[["updates", "examples"]].agg(stats.gmean).assign(n=groups.size()).reset_index()
+    cells = groups[["updates", "examples"]].agg(intervals.gmean).assign(n=groups.size()).reset_index()
     best = cells.loc[cells.groupby(["arch", "batch_size"])["updates"].idxmin()].reset_index(drop=True)
     least = best["examples"] == best.groupby("arch")["examples"].transform("min")
     first = best["batch_size"].where(least).groupby(best["arch"]).transform("max")

@@ -7,10 +7,9 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import stats
 
 from dolb.findings import runs
-from dolb.findings.intervals import geometric, student, written_rows
+from dolb.findings.intervals import geometric, gmean, student, written_rows
 
 NAMES = {
     "files": "small files", "flat": "flat file (ours)", "lmdb": "LMDB", "hdf5": "HDF5", "webdataset": "WebDataset",
@@ -113,7 +112,7 @@ def table(ds: xr.Dataset) -> pd.DataFrame:
     ways = {"random, cold": ("random", "cold"), "random, warm": ("random", "warm"),
             "in order, cold": ("sequential", "cold")}  # fmt: skip
     made = {name: best.loc[way].map("{:,.0f}".format) for name, way in ways.items()}
-    decoded = rows(ds, "decoding").groupby("storage")["images_per_second"].agg(stats.gmean)
+    decoded = rows(ds, "decoding").groupby("storage")["images_per_second"].agg(gmean)
     made["random, cold, decoded"] = decoded.map("{:,.0f}".format)
     counted = rows(ds, "counting").query("access == 'random'").set_index("storage")
     made["system calls per image"] = counted["syscalls_per_image"].map("{:.1f}".format)

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import stats
 
 from dolb.findings import runs
-from dolb.findings.intervals import pooled_geometric
+from dolb.findings.intervals import gmean, pooled_geometric
 
 SPEED, JUDGED = "images_per_second", "judged_images_per_second"
 SETTINGS = {"bucket_mb": 25.0, "fusion_threshold_mb": 128.0, "cycle_time_ms": 1.0}  # the libraries' defaults
@@ -57,7 +56,7 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     groups = measured[at_defaults(measured)].assign(several=measured["ranks"] > 1).set_index([*by, "repeat"])
     # One rank alone waits for nobody, and spreads otherwise.
     table = pooled_geometric(groups["efficiency"], ("arch", "several"))
-    table[SPEED] = groups.groupby(level=by)[SPEED].agg(stats.gmean)
+    table[SPEED] = groups.groupby(level=by)[SPEED].agg(gmean)
     table["batch_size"] = groups.groupby(level=by)["batch_size"].first()
     return table.rename(columns={"value": "efficiency", "n": "repeats"}).reset_index().drop(columns="several")
 
@@ -85,7 +84,7 @@ def leads(ds: xr.Dataset) -> pd.DataFrame:
     wide = weak.pivot_table("ratio", ["ranks", "repeat"], "arch").dropna()
     if wide.empty:
         return own
-    by_launch = pd.Series(stats.gmean(wide, axis=1), index=wide.index)
+    by_launch = pd.Series(gmean(wide, axis=1), index=wide.index)
     return pd.concat([own, pooled_geometric(by_launch).reset_index().assign(arch=EVERY)], ignore_index=True)
 
 
@@ -143,8 +142,8 @@ def linked_cells(ds: xr.Dataset) -> pd.DataFrame:
     indexed = measured.assign(slow=measured["link_mbit"] <= SLOW).set_index([*by, "repeat"])
     groups = indexed.groupby(level=by)
     table = pooled_geometric(indexed["efficiency"], ["slow"]).rename(columns={"value": "efficiency", "n": "repeats"})
-    table["step_seconds"] = groups["batch_size"].first() / groups[SPEED].agg(stats.gmean)
-    table["achieved_mbit"] = groups["achieved_mbit"].agg(stats.gmean)
+    table["step_seconds"] = groups["batch_size"].first() / groups[SPEED].agg(gmean)
+    table["achieved_mbit"] = groups["achieved_mbit"].agg(gmean)
     return table.reset_index().drop(columns="slow")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special  # not scipy.stats, whose import takes a second of every notebook
 
 from dolb.findings.runs import AT_CHANCE
 
@@ -56,6 +56,11 @@ def written_rows(form: str, table: pd.DataFrame) -> list[str]:
     return [written(form, *row) for row in table.to_numpy()]
 
 
+def gmean(values: Any, axis: int = 0) -> Any:
+    """Return the geometric mean."""
+    return np.exp(np.mean(np.log(values), axis=axis))
+
+
 def student(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
     """Return the mean of independent repetitions, with Student's interval, which has no end where there are not two."""
     values = np.asarray(values, dtype=float)
@@ -63,7 +68,7 @@ def student(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
     if n < 2:
         return Estimate(float(values.sum()) if n else np.nan, -np.inf, np.inf, n)
     mean = float(np.mean(values))
-    half = float(stats.t.ppf(TAILS[1], n - 1) * np.std(values, ddof=1) / np.sqrt(n))
+    half = float(special.stdtrit(n - 1, TAILS[1]) * np.std(values, ddof=1) / np.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -79,13 +84,15 @@ def jackknife(whole: np.ndarray, without: np.ndarray) -> Estimate:
     """
     n, groups = without.shape
     squares = (groups - 1) / groups * np.square(without - without.mean(axis=1, keepdims=True)).sum(axis=1)
-    half = float(stats.t.ppf(TAILS[1], n * (groups - 1)) * np.sqrt(squares.sum()) / n)
+    half = float(special.stdtrit(n * (groups - 1), TAILS[1]) * np.sqrt(squares.sum()) / n)
     mean = float(np.mean(whole))
     return Estimate(mean, mean - half, mean + half, n)
 
 
 def welch(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> Estimate:
     """Return the mean of one sample less that of another, unpaired, with Welch's interval."""
+    from scipy import stats
+
     found = stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
     return Estimate(
         float(np.mean(one) - np.mean(other)), float(found.low), float(found.high), min(len(one), len(other))
@@ -94,6 +101,8 @@ def welch(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray
 
 def widest(groups: Sequence[Sequence[float]] | Sequence[np.ndarray]) -> Estimate:
     """Return the largest mean of several groups less the smallest, with Tukey's interval, which knows of the choice."""
+    from scipy import stats
+
     found = stats.tukey_hsd(*groups)
     means = [float(np.mean(group)) for group in groups]
     above, below = int(np.argmax(means)), int(np.argmin(means))
@@ -117,7 +126,7 @@ def pooled_geometric(values: pd.Series, alike: Sequence[str] = (), spread_of: pd
     else:
         shared = pd.DataFrame([sums.sum()] * len(cells), index=cells.index, columns=["free", "squares"])
     known = shared["free"].where(shared["free"] > 0)
-    half = stats.t.ppf(TAILS[1], known) * np.sqrt(shared["squares"] / known / cells["count"])
+    half = special.stdtrit(known, TAILS[1]) * np.sqrt(shared["squares"] / known / cells["count"])
     bounds = {"value": cells["mean"], "low": cells["mean"] - half, "high": cells["mean"] + half}
     return pd.DataFrame({name: np.exp(logs) for name, logs in bounds.items()}).assign(n=cells["count"])
 
@@ -134,7 +143,7 @@ def deviation_ratio(one: pd.Series, other: pd.Series, by: Sequence[str]) -> Esti
     """
     (above, free_above), (below, free_below) = (_pooled_variance(values, by) for values in (one, other))
     ratio = above / below
-    low, high = (ratio / stats.f.ppf(tail, free_above, free_below) for tail in reversed(TAILS))
+    low, high = (ratio / special.fdtri(free_above, free_below, tail) for tail in reversed(TAILS))
     return Estimate(float(ratio**0.5), float(low**0.5), float(high**0.5), min(free_above, free_below))
 
 
