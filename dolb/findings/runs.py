@@ -22,9 +22,10 @@ def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
     asked = {name: np.atleast_1d(value) for name, value in values.items() if value is not None}
     for name, accepted in asked.items():
         kept &= np.isin(ds[name].to_numpy(), accepted)
-    if not kept.any():
+    measured = ds["source"].to_numpy() == "measured"
+    if not (kept & measured).any():
         words = ", ".join(f"{name} {accepted.tolist()}" for name, accepted in asked.items())
-        known = "; ".join(f"{name} {', '.join(map(str, np.unique(ds[name])))}" for name in asked)
+        known = "; ".join(f"{name} {', '.join(map(str, np.unique(ds[name].to_numpy()[measured])))}" for name in asked)
         raise ValueError(f"no published run has {words}; published: {known}")
     return keep(ds, kept)
 
