@@ -150,8 +150,8 @@ def products_table(ds: xr.Dataset) -> pd.DataFrame:
     table = wide[shown].div(wide[wide.columns.max()], axis=0).map("{:.0%}".format)
     table.columns = [f"{size} input{'s' if size > 1 else ''}" for size in shown]
     ends = found.sort_values("batch_size").groupby(["device_kind", "layer"])["of_roof"]
-    for name, part in (("of the roof, fewest", ends.first()), ("of the roof, most", ends.last())):
-        table[name] = part.reindex(table.index).map("{:.0%}".format)
+    for size, part in ((wide.columns.min(), ends.first()), (wide.columns.max(), ends.last())):
+        table[f"of the roof, with {size}"] = part.reindex(table.index).map("{:.0%}".format)
     return table.rename_axis(["device", "layer"])
 
 
