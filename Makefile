@@ -17,7 +17,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-jobs test-ranks test-others test-gpu test-faults horovod lint lock environment clean browser slurm compiler kernel hub proxy
+.PHONY: help env book pages test test-jobs test-demos test-ranks test-others test-gpu test-faults horovod lint lock environment clean browser slurm compiler kernel hub proxy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,23 +36,27 @@ book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|p
 pages: .venv/.stamp ## Renew the pages and the picture that are made from the claims and the results
 	.venv/bin/dolb pages
 
-# Without ARGS three parts run at once, each with a thread for its arithmetic (and for t-SNE's, by the second name): on two
-# cores more of them only wait for each other. Tests of the cluster and the hub wait most of the time, those that start ranks
-# and browsers some of it; the demos, beside the first, make the three end at about one time.
-WITH_JOBS = tests/cluster tests/hub tests/test_notebooks_demo.py
+# Without ARGS four parts run at once, each with a thread for its arithmetic (and for t-SNE's, by the second name): tests of
+# the cluster and the hub wait most of the time, those that start ranks and browsers some of it, and the others keep two
+# cores busy.
+WITH_JOBS = tests/cluster tests/hub
+DEMOS = tests/test_notebooks_demo.py
 WITH_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser
 PART = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest -p no:cacheprovider
 test: .venv/.stamp browser slurm proxy ## Run the tests (ARGS="-k batch" reaches pytest)
-	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j3 test-jobs test-ranks test-others)
+	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j4 test-jobs test-demos test-ranks test-others)
 
 test-jobs: .venv/.stamp slurm proxy browser
 	$(PART) $(WITH_JOBS)
+
+test-demos: .venv/.stamp
+	$(PART) $(DEMOS)
 
 test-ranks: .venv/.stamp browser
 	$(PART) $(WITH_RANKS)
 
 test-others: .venv/.stamp
-	$(PART) $(addprefix --ignore=,$(WITH_JOBS) $(WITH_RANKS))
+	$(PART) $(addprefix --ignore=,$(WITH_JOBS) $(DEMOS) $(WITH_RANKS))
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
 	$(PYTHON) -m pytest -m gpu tests/training tests/kernels tests/profiling tests/cluster tests/test_augment.py tests/test_gpu_step.py $(ARGS)
