@@ -23,7 +23,7 @@ def found_faults(cells: pd.DataFrame, usual: float, title: str = "") -> alt.Face
     base = alt.Chart(drawn).transform_filter("datum.share === share").encode(
         y=alt.Y("method:N", title=None, sort=order).axis(labelLimit=120, grid=True, gridOpacity=0.3),
         yOffset=alt.YOffset("measure:N", sort=list(_MEASURES)),
-        color=style.coloured("measure:N", list(_MEASURES), list(_MEASURES.values()), "(click)"),
+        color=style.coloured("measure:N", list(_MEASURES), list(_MEASURES.values()), "measure (click)"),
     )  # fmt: skip
     x = alt.X("value:Q", title="share of images", axis=PERCENT).scale(domain=[0, 1])
     told = hover("method", "planted", "measure", value="value:.1%") + interval(".1%")
