@@ -37,11 +37,11 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 	.venv/bin/dolb pages
 
 # Without ARGS four parts run at once, each with a thread for its arithmetic (and for t-SNE's, by the second name): tests of
-# the cluster and the hub wait most of the time, those that start ranks and browsers some of it, and the others keep two
-# cores busy.
-WITH_JOBS = tests/cluster tests/hub
+# clusters, hubs and browsers wait much of the time, those that start ranks and commands some of it, and the others keep
+# two cores busy.
+WITH_JOBS = tests/cluster tests/hub tests/browser
 DEMOS = tests/test_notebooks_demo.py
-WITH_RANKS = tests/profiling tests/test_notebooks_ranks.py tests/browser
+WITH_RANKS = tests/profiling tests/publishing tests/test_cli.py tests/test_notebooks_ranks.py
 PART = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest -p no:cacheprovider
 test: .venv/.stamp browser slurm proxy ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j4 test-jobs test-demos test-ranks test-others)
@@ -52,7 +52,7 @@ test-jobs: .venv/.stamp slurm proxy browser
 test-demos: .venv/.stamp
 	$(PART) $(DEMOS)
 
-test-ranks: .venv/.stamp browser
+test-ranks: .venv/.stamp
 	$(PART) $(WITH_RANKS)
 
 test-others: .venv/.stamp
