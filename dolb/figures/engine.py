@@ -8,7 +8,6 @@ import pandas as pd
 from dolb.figures import style
 from dolb.figures.style import COLOURS, REPORTED, Panel, coloured, dots, hover, interval, layered
 
-LEGEND = alt.Legend(orient="top", columns=2, labelLimit=300)
 OURS, OTHERS = [COLOURS[1], COLOURS[0]], [COLOURS[4], COLOURS[2], COLOURS[3], COLOURS[5]]
 
 
@@ -22,11 +21,11 @@ def ratios(table: pd.DataFrame, baseline: str, title: str = "") -> Panel:
         y=alt.Y("cell:N", title=None, sort=None).axis(labelLimit=220, ticks=False),
         yOffset=alt.YOffset("kind:N", sort=kinds),
     )
-    x = alt.X("ratio:Q", title=f"times as fast as the {baseline}").axis(tickCount=6)
+    x = alt.X("ratio:Q", title=f"times the {baseline}").axis(tickCount=6)
     told = hover(cell="network") + hover("program", ratio=f"times the {baseline}:.2f") + interval(".2f", "ratio_")
     bars = base.mark_bar().encode(
         x=x,
-        color=coloured("kind:N", kinds, OURS, legend=LEGEND),
+        color=coloured("kind:N", kinds, OURS),
         tooltip=told + hover("images_per_second", repeats="repetitions"),
     )
     words = base.transform_calculate(words="format(datum.ratio, '.1f') + '×'")
@@ -52,11 +51,11 @@ def speeds(cells: pd.DataFrame, title: str = "") -> Panel:
     y = alt.Y("images_per_second:Q", title="images per second").scale(type="log").axis(format="~s", gridOpacity=0.5)
     of_network = alt.Chart(cells).transform_filter("datum.arch === network").encode(x=x)
     colours = [*OTHERS[: len(others)], *OURS[: len(ours)]]
-    base = of_network.encode(y=y, color=coloured("kind:N", [*others, *ours], colours, legend=LEGEND))
+    base = of_network.encode(y=y, color=coloured("kind:N", [*others, *ours], colours))
     told = hover("program", "batch_size", "images_per_second") + interval(",.0f") + hover(of_limit="of the limit:.0%")
     limits = of_network.transform_fold(["arithmetic", "memory"], as_=["limited", "most"]).encode(
         y="most:Q",
-        strokeDash=alt.StrokeDash("limited:N", title="at most, by", legend=LEGEND).scale(
+        strokeDash=alt.StrokeDash("limited:N", title="at most, by", legend=alt.Legend(orient="bottom")).scale(
             domain=["arithmetic", "memory"], range=[[2, 3], [8, 4]]
         ),
     )

@@ -38,7 +38,7 @@ def curvature_ratios(
         hover(words="measure") + hover("other", batch="batch size", ratio="ratio:.2f") + interval(".2f") + hover("n")
     )
     ticks = [0.2, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 5]
-    x = alt.X("ratio:Q", title="curvature of the other set over that of filtered data")
+    x = alt.X("ratio:Q", title="curvature over that of filtered data")
     x = x.scale(type="log", nice=False, padding=8).axis(values=ticks, format="~g", grid=False, labelOverlap="greedy")
     shape = alt.Shape("batch:N", title="batch size", sort=sizes).legend(orient="bottom", symbolFillColor="black")
     shape = shape.scale(domain=sizes, range=["circle", "square", "cross"])

@@ -152,12 +152,11 @@ def time_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
 def _rows_of_methods(cells: pd.DataFrame) -> tuple[alt.Chart, int]:
     """Return the chart of a row for each method and in it a place for each batch size, and its height."""
     methods, sizes = list(cells["method"].unique()), sorted(set(cells["batch_size"]))
-    legend = alt.Legend(orient="top", direction="horizontal", titleOrient="top", format=",")
     colours = [COLOURS[0], COLOURS[3], COLOURS[4], *COLOURS[1:3]]
     base = alt.Chart(cells).encode(
         y=alt.Y("method:N", title=None, sort=methods).axis(labelLimit=200, grid=True, tickBand="extent"),
         yOffset=alt.YOffset("batch_size:O").scale(paddingOuter=0.4),
-        color=coloured("batch_size:O", sizes, colours, "batch size (click)", legend),
+        color=coloured("batch_size:O", sizes, colours, "batch size (click)"),
     )
     return base, max(120, 15 * len(sizes) * len(methods))
 

@@ -10,7 +10,6 @@ from dolb.figures.style import COLOURS, DASHED, REPORTED, Panel, bars, coloured,
 
 KINDS = {"convolutions": COLOURS[0], "fully connected": COLOURS[4], "update": COLOURS[2]}
 _NETWORKS = {"alexnet": COLOURS[4], "googlenet": COLOURS[0], "resnet50": COLOURS[2]}
-_NARROW = alt.Legend(orient="top", direction="horizontal", columns=2, titleOrient="top")
 _POWERS = [2**power for power in range(9)]
 
 
@@ -30,7 +29,7 @@ def speedups(curves: pd.DataFrame, most: dict[str, int], title: str = "") -> Pan
     on_device = alt.Chart(table.drop(columns="gbit")).transform_filter("datum.device_kind === device")
     base = on_device.encode(
         x=log_axis("nodes", "nodes that share the batch", _POWERS),
-        color=coloured("arch:N", names, colours, "network (click)", _NARROW),
+        color=coloured("arch:N", names, colours, "network (click)"),
         tooltip=hover("arch", "nodes", speedup="speedup:.1f") + hover("source", "link"),
     )
     free = base.transform_filter("datum.source === 'measured'")
@@ -71,7 +70,7 @@ def layer_times(table: pd.DataFrame, title: str = "") -> Panel:
             values=[10**power for power in range(-3, 6)], format=",~g"
         ),
         detail="layer:N",
-        color=coloured("kind:N", list(KINDS), list(KINDS.values()), legend=_NARROW),
+        color=coloured("kind:N", list(KINDS), list(KINDS.values())),
         tooltip=hover("layer", batch_size="images", milliseconds="milliseconds:,.3~r"),
     )  # fmt: skip
     return layered(320, title, base.mark_line(strokeWidth=2), dots(base, size=30), choices=[network, device])
@@ -88,7 +87,7 @@ def products(table: pd.DataFrame, title: str = "") -> Panel:
     base = every.encode(
         x=x,
         y=y,
-        color=coloured("layer:N", layers, legend=alt.Legend(orient="top", columns=1, labelLimit=300)),
+        color=coloured("layer:N", layers),
         tooltip=hover("layer", batch_size="inputs", gflops="GFLOP/s:,.3~r", of_roof="of the roof:.0%"),
     )
     roof = most.mark_line(color=REPORTED, strokeDash=[2, 3], strokeWidth=2)

@@ -14,7 +14,7 @@ CLASSES = [
     "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#7f5f3f", "#999999", "#B2DF8A", "#6A3D9A",
 ]  # fmt: skip
 _NO_AXIS = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
-_SHARE = alt.X("removed:Q", title="share of training images called noise").axis(format=".0%", tickCount=6)
+_SHARE = alt.X("removed:Q", title="share of images called noise").axis(format=".0%", tickCount=6)
 
 
 def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
@@ -26,7 +26,6 @@ def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
     sets = list(dict.fromkeys(points["set"]))
     network = style.choice("network", "network", extractors, extractors[-1], menu=True)
     shown = style.choice("shown", "images of the", sets, sets[-1])
-    legend = alt.Legend(orient="top", columns=5, symbolLimit=0)
     return (
         alt.Chart(points.round(1))
         .transform_filter("datum.set === shown")
@@ -35,7 +34,7 @@ def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:
         .encode(
             x=alt.X("x:Q", axis=_NO_AXIS).scale(zero=False),
             y=alt.Y("y:Q", axis=_NO_AXIS).scale(zero=False),
-            color=coloured("class:N", classes, CLASSES * len(classes), legend=legend),
+            color=coloured("class:N", classes, CLASSES * len(classes)),
             tooltip=hover("class", "example"),
         )
         .properties(width="container", height=460)
@@ -54,7 +53,7 @@ def noise_by_map(table: pd.DataFrame, reported: float | None = None) -> Panel:
     points = alt.Chart(named).encode(
         x=_SHARE,
         y=alt.Y("map:N", title=None, sort=order).axis(labelLimit=230),
-        color=coloured("network:N", networks, legend=alt.Legend(orient="top", columns=1)),
+        color=coloured("network:N", networks),
         tooltip=hover("map", "network", removed="noise:.2%"),
     )
     line = _named_line("removed", reported, f"reported {reported:.2%}") if reported is not None else []
@@ -79,7 +78,7 @@ def noise_by_extractor(removed: pd.DataFrame, reported: Mapping[str, float]) -> 
     order, made = by_depth(removed["extractor"]), list(removed["made"].unique())
     said = pd.DataFrame({"extractor": reported.keys(), "removed": reported.values(), "made": "reported"})
     names, colours = (["reported", *made], [REPORTED, *COLOURS]) if reported else (made, COLOURS)
-    colour = coloured("made:N", names, colours, legend=alt.Legend(orient="top", columns=2))
+    colour = coloured("made:N", names, colours)
     y = alt.Y("extractor:N", title=None, sort=order)
     base = alt.Chart(removed).encode(y=y, color=colour)
     told = hover("extractor", "made", removed="removed:.2%", least="least:.2%", most="most:.2%", n="n")
@@ -104,7 +103,7 @@ def noise_by_eps(curve: pd.DataFrame, default: float = 0.5, reported: float | No
             format="~g", grid=False, tickCount=6
         ),
         y=alt.Y("removed:Q", title="share called noise").axis(format=".0%"),
-        color=coloured("extractor:N", names, COLOURS * len(names), legend=alt.Legend(orient="top", columns=3)),
+        color=coloured("extractor:N", names, COLOURS * len(names)),
         tooltip=hover("extractor", eps="eps:.2f", removed="removed:.2%"),
     )  # fmt: skip
     layers = [lines, *_named_line("eps", default, f"default, {default:g}")]

@@ -17,7 +17,6 @@ CURVES = {
     "Horovod 0.20, no cache, free coordinator": COLOURS[2],
 }
 LEADS = (0.8, 1.4)  # beyond, the variant without a cache goes on
-LISTED = alt.Legend(orient="top", columns=1, titleOrient="top", labelLimit=400)  # one below the other: names are long
 _EFFICIENCY = alt.Y("efficiency:Q", title="efficiency", axis=PERCENT).scale(zero=True)
 
 
@@ -32,7 +31,7 @@ def leads(measured: pd.DataFrame, simulated: pd.DataFrame, every: str, studied: 
     x = style.log_axis("ranks", "ranks: processes measured, GPUs simulated", ticks)
     colours = {f"measured, {every}": "#000000"}
     colours |= {f"simulated, {name}": CURVES[name] for name in CURVES if name in set(simulated["variant"])}
-    colour = style.coloured("series:N", list(colours), list(colours.values()), legend=LISTED)
+    colour = style.coloured("series:N", list(colours), list(colours.values()))
     ours = alt.Chart(measured[measured["arch"] == every].assign(series=f"measured, {every}")).encode(x, colour)
     model = alt.Chart(simulated.assign(series="simulated, " + simulated["variant"])).encode(x, colour)
     each = alt.Chart(measured[measured["arch"] != every]).encode(x=x)
@@ -135,7 +134,7 @@ def simulated_scaling(curves: pd.DataFrame, studied: int, title: str = "") -> Pa
     ``curves`` has variant, ranks, efficiency, efficiency_low, efficiency_high, network, arch.
     """
     names = [name for name in CURVES if name in set(curves["variant"])]
-    colour = style.coloured("variant:N", names, [CURVES[name] for name in names], "simulated (click)", LISTED)
+    colour = style.coloured("variant:N", names, [CURVES[name] for name in names], "simulated (click)")
     ticks = [1, 10, 100, studied, *curves["ranks"].nlargest(1)]
     x = style.log_axis("ranks", "GPUs, the batch grows with them", ticks)
     base = alt.Chart(curves).encode(x, colour)
@@ -169,7 +168,7 @@ def published(points: pd.DataFrame, title: str = "") -> Panel:
     )
     told = hover("paper", "where", read="read from") + hover("library", "machine", "arch", gpus="GPUs:,")
     told += hover("what", efficiency="published:.1%", simulated="simulated:.1%", error="error:+.1%")
-    shape = alt.Shape("what:N", title=None, legend=style.ABOVE).scale(
+    shape = alt.Shape("what:N", title=None, legend=alt.Legend(orient="bottom")).scale(
         domain=["judges", "fitted"], range=["circle", "square"]
     )
     base = alt.Chart(table).encode(x, y, _library("policy", "simulated as"), shape, tooltip=told)
@@ -200,7 +199,7 @@ def tuning(table: pd.DataFrame, title: str = "") -> Panel:
         change="datum.value - 1", change_low="datum.low - 1", change_high="datum.high - 1"
     ).encode(
         y=alt.Y("setting:N", title=None, sort=settings).axis(labelLimit=220, grid=True, gridOpacity=0.3),
-        color=style.coloured("panel:N", panels, colours, legend=LISTED),
+        color=style.coloured("panel:N", panels, colours),
     )  # fmt: skip
     x = alt.X("change:Q", title="throughput against the defaults").axis(format="+.0%", tickCount=6)
     told = hover(panel="what") + hover("setting", change="change:+.1%") + interval("+.1%", "change_")

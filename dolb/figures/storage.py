@@ -28,10 +28,9 @@ def images_per_second(cells: pd.DataFrame, title: str = "") -> Panel:
     drawn = cells.assign(reading=cells["access"].replace("sequential", "in order") + ", " + cells["cache"])
     ways = [way for way in _WAYS if way in set(drawn["reading"])]
     way = style.choice("reading", "reading", ways)
-    legend = alt.Legend(orient="top", direction="horizontal", columns=3)
     base = alt.Chart(drawn).transform_filter("datum.reading === reading").encode(
         style.log_axis("loader_workers", "processes that read", drawn["loader_workers"]),
-        coloured("form:N", list(_FORMS), list(_FORMS.values()), "stored as (click)", legend),
+        coloured("form:N", list(_FORMS), list(_FORMS.values()), "stored as (click)"),
     )  # fmt: skip
     y = alt.Y("value:Q", title="images per second").scale(type="log").axis(format="~s", gridOpacity=0.5, tickCount=6)
     told = hover(form="stored as", reading="read", loader_workers="processes", value="images/s:,.0f")
@@ -48,11 +47,10 @@ def starved(table: pd.DataFrame, title: str = "") -> Panel:
     fed = table["device"] + ", " + table["access"].replace({"sequential": "in order", "random": "at random"})
     names = [f"{device}, {order}" for device in ("GPU", "CPU") for order in ("at random", "in order")]
     names = [name for name in names if name in set(fed)]
-    legend = alt.Legend(orient="top", direction="horizontal", columns=2)
     base = alt.Chart(table.assign(fed=fed)).encode(
         y=alt.Y("form:N", title=None, sort=list(_FORMS)).axis(labelLimit=200, grid=True, gridOpacity=0.3),
         yOffset=alt.YOffset("fed:N", sort=names),
-        color=coloured("fed:N", names, title="trained on, read (click)", legend=legend),
+        color=coloured("fed:N", names, title="trained on, read (click)"),
     )
     x = alt.X("value:Q", title="share of time that the trainer waits", axis=PERCENT).scale(domainMin=0)
     told = hover(form="stored as", fed="trained on, read", value="waits:.1%") + interval(".1%")

@@ -12,9 +12,8 @@ RULES = ("strong", "weak", "weak, linear rate", "weak, linear rate, warmup")
 
 
 def _colour() -> alt.Color:
-    legend = alt.Legend(orient="top", direction="horizontal", columns=2, titleOrient="top")
     colours = [COLOURS[0], COLOURS[3], COLOURS[4], COLOURS[5]]
-    return style.coloured("rule:N", RULES, colours, "scaling (click)", legend)
+    return style.coloured("rule:N", RULES, colours, "scaling (click)")
 
 
 def time_to_target(cells: pd.DataFrame, title: str = "") -> Panel:

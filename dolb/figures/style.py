@@ -18,7 +18,7 @@ FADED = 0.12
 DASHED = [6, 4]  # what is simulated
 Panel = alt.LayerChart | alt.FacetChart
 
-ABOVE = alt.Legend(orient="top", direction="horizontal", titleOrient="left", titleLimit=300)
+_ACROSS = 40  # characters of a legend that fit the narrowest page
 _NUMBERS = re.compile(r"(\d+)")
 PERCENT = alt.Axis(format="~%")
 ACCURACY = alt.Y("accuracy:Q", title="test accuracy", axis=PERCENT).scale(zero=False)
@@ -79,8 +79,7 @@ def network_colour(archs: Iterable[str]) -> alt.Color:
     own = dict(zip(STUDIED, COLOURS, strict=False))
     free = (colour for colour in COLOURS if colour not in [own.get(name) for name in names])
     colours = [own[name] if name in own else next(free) for name in names]
-    legend = ABOVE if len(names) < 4 else alt.Legend(orient="top", direction="horizontal", columns=3)
-    return coloured("arch:N", names, colours, "network (click)", legend)
+    return coloured("arch:N", names, colours, "network (click)")
 
 
 def coloured(
@@ -88,11 +87,27 @@ def coloured(
     names: Sequence[Any],
     colours: Sequence[str] = COLOURS,
     title: str | None = None,
-    legend: alt.Legend | None = ABOVE,
 ) -> alt.Color:
-    """Return a colour for each name, in the order of the names."""
+    """Return a colour for each name, in the order of the names, with a legend above the chart."""
     scale = alt.Scale(domain=list(names), range=list(colours)[: len(names)])
-    return alt.Color(field, title=title, sort=list(names), legend=legend, scale=scale)
+    return alt.Color(
+        field,
+        title=title,
+        sort=list(names),
+        legend=_above(names, title, "," if field == "batch_size:O" else ""),
+        scale=scale,
+    )
+
+
+def _above(names: Sequence[Any], title: str | None, form: str) -> alt.Legend:
+    """Return a legend of these names above a chart, in as many columns as fit the narrowest page."""
+    width = 4 + max((len(str(name)) for name in names), default=0)  # a symbol takes about four characters
+    beside = width * len(names) + len(title or "") <= _ACROSS
+    return alt.Legend(
+        orient="top", direction="horizontal", columns=max(1, min(len(names), _ACROSS // width)), symbolLimit=0,
+        titleOrient="left" if beside else "top", titleLimit=300, labelLimit=300,
+        format=form or alt.Undefined,
+    )  # fmt: skip
 
 
 def choice(name: str, label: str, options: Sequence[Any], value: Any = None, menu: bool = False, **more: Any) -> Any:
