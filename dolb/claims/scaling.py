@@ -20,7 +20,7 @@ MANY = 8  # workers, from which on C1 is judged
 def _lead(found: Found, claim: Claim) -> Estimates:
     """G18: DDP's throughput over Horovod's on the most ranks, all networks of a launch being one repetition."""
     every = libraries.leads(found[claim.experiment]).query("arch == @libraries.EVERY").sort_values("ranks")
-    return [Estimate(*most) for most in every[["value", "low", "high", "n"]].tail(1).to_numpy()] or [None]
+    return [Estimate(*most) for most in every[["value", "low", "high", "n"]].tail(1).itertuples(index=False)] or [None]
 
 
 def _tuning(found: Found, claim: Claim) -> Estimates:
