@@ -91,6 +91,7 @@ _GRID: dict[str, tuple[Any, str]] = {
     "lrs": (list[float], "Learning rates."),
     "seeds": (list[int], "Seeds."),
     "sets": (list[str], "Training sets, such as full,network,random."),
+    "shares": (list[float], "Shares of the training set that are removed."),
     "weight_decays": (list[float], "Weight decays."),
     "warmups": (list[float], "Epochs of warmup."),
     "methods": (list[str], "Remedies, such as lars,cosine,stack."),
@@ -525,7 +526,8 @@ def restore(slug: Slug, store: Store = Path("store")) -> None:
     runs.check_writable()
     typer.echo(f"{store} has the published runs of {slug}, {runs.take(results.published(slug))} of them new")
     if wanted := {mask.key for mask in recipes.masks_for(slug)}:
-        new = runs.take(results.published("noise"), wanted)
+        published = (results.published_or_none(name) for name in ("noise", "masks"))
+        new = sum(runs.take(ds, wanted) for ds in published if ds is not None)
         typer.echo(f"{store} has their published masks, {new} of them new; random ones are made when they are needed")
 
 

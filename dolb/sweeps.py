@@ -107,7 +107,7 @@ def make(
         if masks.attrs["unfinished"]:
             return masks
         subsets = subsets | maps.subsets(masks)
-        if make_runs is train_all:
+        if recipes.takes(slug, "kept"):
             configs = recipes.configs(slug, scale, kept=maps.kept(masks), **changes)
     if time_limit is not None:
         time_limit = max(0.0, begun + time_limit - time.monotonic())

@@ -13,7 +13,7 @@ import pandas as pd
 from dolb.claims.rule import Claim, Estimates, Found, Judge
 from dolb.findings import filtered as study
 from dolb.findings import landscape, noise
-from dolb.findings.intervals import Estimate, deviation_ratio, geometric, gmean, widest
+from dolb.findings.intervals import Estimate, added, deviation_ratio, geometric, gmean, widest
 
 # Features and noise
 
@@ -54,16 +54,16 @@ def _best_accuracies(found: Found, claim: Claim) -> Estimates:
     """Each set at the weight decay at which it does best at a batch size, as the paper compares them."""
     best = study.at_best_decay(_at_decays(found, claim))
     sizes = sorted(map(int, claim.reported))
-    return [_gain(_at(best, sizes[-1:]), "full"), _gain(_at(best, sizes), "random")]
+    return [_gain(found, _at(best, sizes[-1:]), "full"), _gain(found, _at(best, sizes), "random")]
 
 
 def _beats_random(found: Found, claim: Claim) -> Estimates:
-    return [_gain(_at(_at_decays(found, claim), claim.setting["batch_size"]), "random")]
+    return [_gain(found, _at(_at_decays(found, claim), claim.setting["batch_size"]), "random")]
 
 
 def _small_decays(found: Found, claim: Claim) -> Estimates:
     frame = _at(_at_decays(found, claim), claim.setting["batch_size"])
-    return [_gain(frame, other) for other in ("full", "random")]
+    return [_gain(found, frame, other) for other in ("full", "random")]
 
 
 def _falls_with_batch(found: Found, claim: Claim) -> Estimates:
@@ -80,20 +80,20 @@ def _large_gain(found: Found, claim: Claim) -> Estimates:
     low, high = claim.setting["batch_size"]
     if not {low, high} <= set(frame["batch_size"]):
         return [None]
-    return [_gain(frame[frame["batch_size"].between(low, high)], "full")]
+    return [_gain(found, frame[frame["batch_size"].between(low, high)], "full")]
 
 
 def _gain_at_one_size(found: Found, claim: Claim) -> Estimates:
-    return [_gain(_at(study.runs(found[claim.experiment]), [claim.setting["batch_size"]]), "full")]
+    return [_gain(found, _at(study.runs(found[claim.experiment]), [claim.setting["batch_size"]]), "full")]
 
 
 def _alike_below(found: Found, claim: Claim) -> Estimates:
     frame = study.runs(found[claim.experiment])
-    return [_gain(frame[frame["batch_size"] < claim.setting["below"]], "full")]
+    return [_gain(found, frame[frame["batch_size"] < claim.setting["below"]], "full")]
 
 
 def _large_beats_random(found: Found, claim: Claim) -> Estimates:
-    return [_gain(study.runs(found[claim.experiment]), "random")]
+    return [_gain(found, study.runs(found[claim.experiment]), "random")]
 
 
 def _varies_more(found: Found, claim: Claim) -> Estimates:
@@ -117,8 +117,13 @@ def _at(frame: pd.DataFrame, sizes: Iterable[int]) -> pd.DataFrame:
     return frame[:0] if lacks else frame[frame["batch_size"].isin(list(sizes))]
 
 
-def _gain(frame: pd.DataFrame, over: str) -> Estimate | None:
-    return study.difference(frame, "filtered", over)
+def _gain(found: Found, frame: pd.DataFrame, over: str) -> Estimate | None:
+    """Return what filtered data gain, over seeds, and over masks where runs were made on several."""
+    gain = study.difference(frame, "filtered", over)
+    if gain is None or not {"filtered-large-batch", "other-masks"} <= set(found):
+        return gain
+    shift = study.over_masks(found["filtered-large-batch"], found["other-masks"], set(frame["batch_size"]))
+    return added(gain, shift) if shift else gain
 
 
 # The loss landscape

@@ -24,7 +24,7 @@ def set_colour(names: Iterable[str], field: str = "set") -> alt.Color:
     own = sorted(set(names) - set(SETS))
     colours = {name: colour for name, colour in zip(SETS, _COLOURS, strict=True) if name in set(names)}
     colours |= {name: _OWN[k % len(_OWN)] for k, name in enumerate(own)}
-    title = "training set (click)" if field == "set" else "compared with (click)"
+    title = "compared with (click)" if field == "other" else "training set (click)"
     return style.coloured(f"{field}:N", list(colours), list(colours.values()), title)
 
 
@@ -63,6 +63,47 @@ def gains(table: pd.DataFrame, reported: pd.DataFrame, title: str = "") -> Panel
     tooltip = hover("other", "batch_size", points="filtered gains, points:+.2f") + interval("+.2f") + hover("n")
     zero = line_at(change, 0.0)
     return _side_by_side(title, table, reported, _sizes(table), change, tooltip, _either(table), zero)
+
+
+def crossover(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw what filtered and random data gain over full data by batch size; triangles: an epoch has fewer updates.
+
+    ``table`` has equal, batch_size, one, fewer, points, low, high, n.
+    """
+    table = table.assign(epoch=table["fewer"].map(lambda count: "fewer" if count > 0 else "as many"))
+    change = alt.Y("points:Q", title="less full data, points").axis(format="+.1f")
+    choices = _either(table)
+    base = alt.Chart(table).encode(_sizes(table), alt.XOffset("one:N", sort=SETS), set_colour(table["one"], "one"))
+    for name in (choice.name for choice in choices):
+        base = base.transform_filter(f"datum.{name} == {name}")
+    kinds = ["as many", "fewer"]
+    shape = alt.Shape("epoch:N", title="updates in an epoch", legend=style.above(kinds, "updates in an epoch"))
+    shape = shape.scale(domain=kinds, range=["circle", "triangle-down"])
+    tooltip = hover("batch_size", one="training set", epoch="updates in an epoch", points="less full data, points:+.2f")
+    marks = dots(base, change, shape, size=80, tooltip=tooltip + interval("+.2f") + hover("n"))
+    return layered(300, title, line_at(change, 0.0), bars(base), marks, click="one", choices=choices)
+
+
+def by_share(table: pd.DataFrame, title: str = "") -> Panel:
+    """Draw what each way to choose gains by the share that is removed; batch size and comparison are chosen below.
+
+    ``table`` has equal, batch_size, removed, one, other, points, low, high, n.
+    """
+    change = alt.Y("points:Q", title="less the other set, points").axis(format="+.1f")
+    shares = sorted(table["removed"].round(3).unique().tolist())
+    x = alt.X("removed:Q", title="removed").scale(type="log", nice=False, padding=14)
+    x = x.axis(format="~%", values=shares, grid=False)
+    sizes = sorted(table["batch_size"].unique().tolist())
+    others = sorted(table["other"].unique(), reverse=True)
+    choices = [style.choice("batch_size", "batch size", sizes, sizes[-1]), style.choice("other", "less", others)]
+    choices += _either(table)
+    base = alt.Chart(table).encode(x, set_colour(table["one"], "one"))
+    for name in (choice.name for choice in choices):
+        base = base.transform_filter(f"datum.{name} == {name}")
+    told = hover("batch_size", one="training set", other="less", removed="removed:.1%", points="points:+.2f")
+    marks = dots(base, change, tooltip=told + interval("+.2f") + hover("n"))
+    lines = base.mark_line().encode(change)
+    return layered(320, title, line_at(change, 0.0), lines, bars(base), marks, click="one", choices=choices)
 
 
 def _side_by_side(

@@ -94,12 +94,12 @@ def coloured(
         field,
         title=title,
         sort=list(names),
-        legend=_above(names, title, "," if field == "batch_size:O" else ""),
+        legend=above(names, title, "," if field == "batch_size:O" else ""),
         scale=scale,
     )
 
 
-def _above(names: Sequence[Any], title: str | None, form: str) -> alt.Legend:
+def above(names: Sequence[Any], title: str | None, form: str = "") -> alt.Legend:
     """Return a legend of these names above a chart, in as many columns as fit the narrowest page."""
     width = 4 + max((len(str(name)) for name in names), default=0)  # a symbol takes about four characters
     beside = width * len(names) + len(title or "") <= _ACROSS

@@ -110,6 +110,86 @@ def difference(frame: pd.DataFrame, one: str, other: str) -> Estimate | None:
     return student(balanced.mean(axis="columns")) if balanced.size and len(balanced) > 1 else None
 
 
+def over_masks(ds: xr.Dataset, others: xr.Dataset, sizes: Iterable[int]) -> Estimate | None:
+    """Return what runs on the mean of all masks reach less those on the first mask, in points; a mask is a repetition.
+
+    ``others`` has runs on masks of other trainings of the extractor. Masks are compared at equal epochs, over the batch
+    sizes asked for, if they have some of them, and over the seeds that all have there.
+    """
+    first, more = runs(ds), found.final_accuracy(others)
+    first = first[first["set"] == "filtered"]
+    frame = pd.concat([first, more[more["epochs"] == first["epochs"].min()]])
+    wide = 100 * frame.pivot_table(index="subset", columns=["batch_size", "seed"], values="accuracy").dropna(axis=1)
+    asked = wide.columns.get_level_values("batch_size").isin(list(sizes))
+    means = (wide.loc[:, asked] if asked.any() else wide).mean(axis="columns")
+    return student(means - means[first["subset"].iloc[0]]) if len(means) > 1 and wide.size else None
+
+
+def crossover(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what filtered and random data gain over full data by batch size, in points, three times.
+
+    ``equal`` says whether epochs are equal, or updates, or epochs that end with their last full batch; and ``fewer`` by
+    how many updates an epoch of the smaller set lacks.
+    """
+    rows = []
+    for equal, frame in _thrice(ds).items():
+        for size, cell in frame.groupby("batch_size"):
+            lacks = _lacks(cell)
+            rows += [(equal, size, lacks, *_compared(cell, name, "full")) for name in ("filtered", "random")]
+    return _differences(rows, ["equal", "batch_size", "fewer"])
+
+
+def per_update(ds: xr.Dataset) -> pd.DataFrame:
+    """Return what filtered and random data gain over full data where an epoch has as many updates, less where fewer.
+
+    In points, by seed, each by its means over the batch sizes of either kind, at equal epochs of both kinds.
+    """
+    rows = []
+    for equal, frame in _thrice(ds).items():
+        fewer = frame["batch_size"].map({size: _lacks(cell) for size, cell in frame.groupby("batch_size")}) > 0
+        wide = frame.assign(fewer=fewer).pivot_table(index="seed", columns=["fewer", "set"], values="accuracy")
+        for name in ("filtered", "random"):
+            if {(kind, one) for kind in (False, True) for one in (name, "full")} <= set(wide.columns):
+                gain = {kind: 100 * (wide[(kind, name)] - wide[(kind, "full")]) for kind in (False, True)}
+                rows.append({"equal": equal, "set": name, **student((gain[False] - gain[True]).dropna()).row()})
+    return pd.DataFrame(rows)
+
+
+def _thrice(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
+    dropped = ds["drop_last"].to_numpy().astype(bool)
+    whole, cut = (ds.isel(run=np.flatnonzero(kind)) for kind in (~dropped, dropped))
+    frames = {equal: runs(whole, equal) for equal in EQUAL} if whole.sizes["run"] else {}
+    return frames | ({"epochs, last batch dropped": runs(cut)} if cut.sizes["run"] else {})
+
+
+def _lacks(cell: pd.DataFrame) -> int:
+    """Return by how many updates an epoch of the smaller sets lacks, of the runs at one batch size."""
+    updates = found.epoch_updates(cell)
+    return int(updates[cell["set"] == "full"].max() - updates.min())
+
+
+def by_share(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
+    """Return what each way to choose gains over full and over random data by the share removed, in points.
+
+    ``ds`` has the study's share and full data, ``others`` the runs by other shares, at some of its batch sizes. Sets of
+    one share have one size, by which they are found.
+    """
+    here = ds["batch_size"].isin(others["batch_size"]).to_numpy()
+    here &= np.isin([set_of(str(name)) for name in ds["subset"].to_numpy()], [*MAIN, *OTHER_WAYS])
+    every = results.merge([ds.isel(run=np.flatnonzero(here)), others])
+    sizes, full = every["training_examples"].to_numpy(), every["subset"].to_numpy() == "full"
+    rows = []
+    for kept in sorted(set(sizes[~full]), reverse=True):
+        part = every.isel(run=np.flatnonzero(full | (sizes == kept)))
+        for equal in EQUAL:
+            for size, frame in runs(part, equal).groupby("batch_size"):
+                at = (equal, size, 1 - kept / sizes[full].max())
+                sets = in_order(set(frame["set"]) - {"full"})
+                pairs = [(name, over) for over in ("full", "random") for name in sets if name != over]
+                rows += [(*at, *_compared(frame, *pair)) for pair in pairs]
+    return _differences(rows, ["equal", "batch_size", "removed"])
+
+
 def gains(ds: xr.Dataset) -> pd.DataFrame:
     """Return what filtered data gain over every other set, in points, by batch size, at equal epochs and updates."""
     rows = []

@@ -72,6 +72,17 @@ def student(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
     return Estimate(mean, mean - half, mean + half, n)
 
 
+def added(one: Estimate, other: Estimate) -> Estimate:
+    """Return the sum of two independent means with Student's intervals, by Welch and Satterthwaite; n is one's."""
+    free = np.array([one.n - 1, other.n - 1])
+    half = np.array([one.high - one.low, other.high - other.low]) / 2
+    squares = np.square(half / special.stdtrit(free, TAILS[1]))
+    total, value = float(squares.sum()), one.value + other.value
+    degrees = total**2 / float((squares**2 / free).sum()) if total else 1.0
+    wide = float(special.stdtrit(degrees, TAILS[1])) * total**0.5
+    return Estimate(value, value - wide, value + wide, one.n)
+
+
 def geometric(values: Sequence[float] | np.ndarray | pd.Series) -> Estimate:
     """Return the geometric mean of ratios, with Student's interval of their logarithms."""
     return student(np.log(np.asarray(values, dtype=float))).map(np.exp)

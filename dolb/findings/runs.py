@@ -64,9 +64,10 @@ def final_accuracy(ds: xr.Dataset, last: int = LAST_EPOCHS) -> pd.DataFrame:
 
 
 def epoch_updates(frame: pd.DataFrame) -> pd.Series:
-    """Return the updates of an epoch: the rest of the data is a batch, unless it is one example."""
+    """Return the updates of an epoch: the rest of the data is a batch, unless it is one example or is dropped."""
     full, rest = frame["training_examples"] // frame["batch_size"], frame["training_examples"] % frame["batch_size"]
-    return (full + (rest > 1)).astype(int)
+    dropped = frame.get("drop_last", False)
+    return (full + ((rest > 1) & ~np.asarray(dropped, dtype=bool))).astype(int)
 
 
 def reached(ds: xr.Dataset) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 ``paper`` is the study's own grid (on CIFAR-10, or for communication on random images of its shape), ``demo`` the same
 question on scikit-learn's digits with small networks. Keyword arguments narrow or change a grid, by the names of the
-notebooks' parameters. Most experiments are lists of runs; ``features`` and ``noise`` are lists of maps and masks, and
-those of communication and of storage lists of measurements.
+notebooks' parameters. Most experiments are lists of runs; ``features``, ``noise`` and ``masks`` are lists of maps and
+masks, and those of communication and of storage lists of measurements.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from dolb.config import SCALES
-from dolb.recipes.batch_sizes import batch_size, critical_batch, even_batches, trade_off
+from dolb.recipes.batch_sizes import batch_size, critical_batch, even_batches, trade_off, two_each
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
     better_rate,
+    crossover,
     default_radius,
     extractor_tuning,
     filtered_large_batch,
     filtered_small_batch,
     of_the_study,
+    other_masks,
+    removal_share,
     tuning,
 )
 from dolb.recipes.landscape import loss_landscape
 from dolb.recipes.learning_rates import lr_scaling, warmup, warmup_start
 from dolb.recipes.limits import limits, mitigations
-from dolb.recipes.masks import features, kept_by, masks, masks_of, networks, noise
+from dolb.recipes.masks import features, kept_by, masks, masks_of, more_masks, networks, noise
 from dolb.recipes.planted import own_data
 from dolb.recipes.remedies import large_batch_remedies
 from dolb.recipes.storage import data_pipeline
@@ -49,15 +52,20 @@ DEMO_DATA = ("digits", "nodules-8")  # which no study's own grid has
 RECIPES: dict[str, Callable[..., list[Any]]] = {
     "batch-size": batch_size,
     "even-batches": even_batches,
+    "two-each": two_each,
     "critical-batch": critical_batch,
     "features": features,
     "noise": noise,
+    "masks": more_masks,
     "tuning": tuning,
     "extractor-tuning": extractor_tuning,
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
     "default-radius": default_radius,
     "better-rate": better_rate,
+    "other-masks": other_masks,
+    "crossover": crossover,
+    "removal-share": removal_share,
     "loss-landscape": loss_landscape,
     "fidelity": fidelity,
     "warmup": warmup,

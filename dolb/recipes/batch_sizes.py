@@ -81,6 +81,7 @@ _EVEN_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "demo": {"smallnet-4": (240,)},
 }
 _EVEN_SEEDS = {"resnet18": (0, 1)}
+_TWO_EACH = {"paper": ((16, 32), (0.003, 0.01, 0.03)), "demo": ((16,), (0.1,))}  # batch sizes and rates
 # The noise of the gradient is measured at the largest batch of one worker, near which accuracy is best; images of one
 # gradient, and how many of these.
 _MEASURED = {"paper": (128, 128), "demo": (64, 32)}
@@ -189,6 +190,24 @@ def even_batches(
             seeds=seeds or _EVEN_SEEDS.get(arch, (0,)), epochs=epochs, data=data,
         )
     ]  # fmt: skip
+
+
+def two_each(
+    scale: str,
+    *,
+    batch_sizes: Sequence[int] | None = None,
+    lrs: Sequence[float] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+    data: str | None = None,
+) -> list[RunConfig]:
+    """Runs of the study's smallest batches as workers with two images each have them, who share a gradient alone."""
+    (sizes, rates), arch = _TWO_EACH[scale], next(iter(_NETWORKS[scale]))
+    runs = batch_size(
+        scale, part="curve", archs=[arch], batch_sizes=batch_sizes or sizes, lrs=lrs or rates,
+        seeds=seeds or _SHARE_SEEDS[scale], epochs=epochs, data=data,
+    )  # fmt: skip
+    return [replace(run, experiment="two-each", bn_workers=max(1, run.batch_size // 2)) for run in runs]
 
 
 def critical_batch(

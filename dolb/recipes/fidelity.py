@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dolb.recipes.batch_sizes import MOMENTUM, WEIGHT_DECAY, WORKERS
+from dolb.recipes.study import tuned_run
 from dolb.training.config import RunConfig
 
 # Two cells of the batch-size study: large batches at two rates, past the best size of either, where bf16 and the
 # statistics of eight workers are both at work.
 _CELLS = {"paper": ((2048, 0.03), (8192, 0.1)), "demo": ((64, 0.1),)}
+# Of the recipe of the experiments on filtering: a network, a batch size, and how many seeds.
+_TUNED = {"paper": (("resnet18", 256, 10), ("resnet18", 6272, 10), ("resnet50", 6272, 5)), "demo": ()}
 _SEEDS = {"paper": range(10), "demo": range(2)}
 PRECISIONS = {"plain": "fp32", "fast": "bf16"}
 
@@ -18,7 +21,7 @@ PRECISIONS = {"plain": "fp32", "fast": "bf16"}
 def fidelity(
     scale: str, *, part: str = "all", seeds: Sequence[int] | None = None, epochs: int | None = None
 ) -> list[RunConfig]:
-    """Runs of the batch-size study, ``fast`` as the study makes them and ``plain`` in float32, or both.
+    """Runs of the batch-size study and the tuned recipe, ``fast`` as these make them and ``plain`` in float32, or both.
 
     The plain ones are meant for torch's own operations, one after the other: ``dolb sweep fidelity --part plain --step
     eager``. A demo has only these: a CPU has no other path.
@@ -31,7 +34,7 @@ def fidelity(
         if scale == "demo"
         else {"data": "cifar10", "arch": "resnet18", "epochs": epochs or 50, "bn_workers": WORKERS}
     )
-    return [
+    cells = [
         RunConfig(
             experiment="fidelity", lr=lr, batch_size=size, seed=seed, precision=precision, momentum=MOMENTUM,
             weight_decay=WEIGHT_DECAY, **same,
@@ -41,3 +44,13 @@ def fidelity(
         for seed in seeds or _SEEDS[scale]
         for size, lr in _CELLS[scale]
     ]  # fmt: skip
+    tuned = [
+        tuned_run(
+            scale, "fidelity", arch, size, epochs=epochs, seed=seed, precision=precision, bn_workers=WORKERS
+        )
+        for name, precision in chosen.items()
+        if part in (name, "all")
+        for arch, size, count in _TUNED[scale]
+        for seed in seeds or range(count)
+    ]  # fmt: skip
+    return cells + tuned

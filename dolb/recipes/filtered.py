@@ -12,19 +12,41 @@ import numpy as np
 
 from dolb.filtering.config import BASELINES, FLAGGED, FilterConfig
 from dolb.recipes.batch_sizes import WORKERS
-from dolb.recipes.masks import default_masks, masks
+from dolb.recipes.learning_rates import chosen
+from dolb.recipes.masks import (
+    REMOVERS,
+    SHARE,
+    SHARES,
+    default_masks,
+    masks,
+    masks_by_share,
+    masks_of_2020,
+    other_trainings,
+)
 from dolb.recipes.study import STUDIES, tuned_run
-from dolb.training.config import SHARE, RunConfig
+from dolb.training.config import SHARE as OF_EACH_CLASS
+from dolb.training.config import RunConfig
 
 MAIN_SETS = ("full", "network", "random")
 SETS = (*MAIN_SETS, "recursive", *(name for name in BASELINES if name not in MAIN_SETS))
-OTHER_SETS = ("pretrained", FLAGGED, "none", SHARE.strip("-"))  # that runs on the study's own data may name too
+OTHER_SETS = ("pretrained", FLAGGED, "none", OF_EACH_CLASS.strip("-"))  # that runs on the study's own data may name too
 DEMO_SETS = (*MAIN_SETS, "recursive", "neighbours", "confident")
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
 LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (256, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
 LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on; the three main sets have more
 MAIN_SEEDS = {"paper": 10, "demo": 2}  # of the three main sets, with small and with large batches
+OTHER_MASKS_AT = {"paper": (256, 1024, 6272, 10368), "demo": (256, 1024)}
+OTHER_MASKS_SEEDS = {"paper": 4, "demo": 2}
+# Twelve sizes about the study's border of 6000. At some of them an epoch of a smaller set has as many updates as one of
+# all data, at others one fewer, and which these are depends on whether the last partial batch is dropped.
+CROSSOVER = {
+    "paper": (5000, 5500, 6000, 6500, 7000, 7500, 8000, 8500, 9000, 10000, 11000, 12000),
+    "demo": (256, 465, 700),
+}
+CROSSOVER_SEEDS = {"paper": 4, "demo": 2}
+REMOVED_AT = {"paper": (256, 6272), "demo": (256,)}
+REMOVED_SEEDS = {"paper": 5, "demo": 2}
 BETTER_RATES = {"paper": (0.1, 0.2), "demo": (1.6,)}  # on the paper's data `tuning` found both better, and 0.2 the best
 SMALL = {"paper": (64, 128, 256), "demo": (128, 256)}
 SMALL_SEEDS = {"paper": 3, "demo": 2}  # of the other sets, and of equal updates
@@ -45,13 +67,17 @@ EXTRACTOR_RATES: dict[str, dict[int, tuple[float, ...]]] = {
 
 
 class _Cell(NamedTuple):
-    """A batch size, a set, a seed, what else is special, and whether it is run with equal updates too."""
+    """A batch size, a set, a seed, what else is special, and whether it is run with equal updates too.
+
+    ``kept`` is how many examples the set has, where that is known without its mask.
+    """
 
     batch_size: int
     set: str
     seed: int
     more: dict[str, object]
     twice: bool = True
+    kept: int | None = None
 
 
 def filtered_small_batch(
@@ -123,13 +149,15 @@ def default_radius(
     batch_sizes: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    part: str = "all",
     kept: tuple[int, int] | None = None,
 ) -> list[RunConfig]:
     """Return runs on what DBSCAN's own default radius keeps, and on random sets of that size.
 
     They are those of the experiment on large batches, where the study's finding lies; what runs on full data reach is
-    known from there. The map is by a network that the recipe of these runs trains; it is weaker than the other
-    extractors, and more of its map is noise.
+    known from there. The map of ``part`` ``today`` is by a network that the recipe of these runs trains; it is weaker
+    than the other extractors, and more of its map is noise. That of ``of-2020`` is by the first extractor and
+    openTSNE's defaults of then; as little is noise there, these runs are of equal epochs alone.
     """
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS})
@@ -137,7 +165,82 @@ def default_radius(
         for name in sets or ("network", "random")
         for seed in seeds or range(LARGE_SEEDS[scale][1])
     ]
-    return _runs(scale, "default-radius", cells, epochs, kept, family=default_masks)
+    slug = "default-radius"
+    parts = {
+        "today": _runs(scale, slug, cells, epochs, kept, family=default_masks),
+        "of-2020": _runs(scale, slug, cells, epochs, None, family=masks_of_2020),
+    }
+    return chosen(parts, part)
+
+
+def other_masks(
+    scale: str,
+    *,
+    sets: Sequence[str] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[RunConfig]:
+    """Return runs of the experiment on large batches on masks of further trainings of the extractor."""
+    cells = [
+        _Cell(size, name, seed, {"bn_workers": WORKERS})
+        for size in batch_sizes or OTHER_MASKS_AT[scale]
+        for name in sets or other_trainings(scale)
+        for seed in seeds or range(OTHER_MASKS_SEEDS[scale])
+    ]
+    return _runs(scale, "other-masks", cells, epochs, None, family=other_trainings)
+
+
+def crossover(
+    scale: str,
+    *,
+    part: str = "all",
+    sets: Sequence[str] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+    kept: tuple[int, int] | None = None,
+) -> list[RunConfig]:
+    """Return runs at many batch sizes about the one above which the study finds that filtered data gain.
+
+    In the part ``whole`` an epoch has all its data, and with ``kept`` there are runs with equal updates too; in the
+    part ``dropped`` it ends with its last full batch, on every set.
+    """
+    parts = {
+        name: [
+            _Cell(size, one, seed, {"bn_workers": WORKERS, "drop_last": dropped}, twice=not dropped)
+            for size in batch_sizes or CROSSOVER[scale]
+            for one in sets or MAIN_SETS
+            for seed in seeds or range(CROSSOVER_SEEDS[scale])
+        ]
+        for name, dropped in (("whole", False), ("dropped", True))
+    }
+    return _runs(scale, "crossover", chosen(parts, part), epochs, kept)
+
+
+def removal_share(
+    scale: str,
+    *,
+    sets: Sequence[str] | None = None,
+    shares: Sequence[float] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[RunConfig]:
+    """Return runs on what each way to choose keeps when more or fewer images go, at equal epochs and at equal updates.
+
+    Those of the study's share that the experiment on large batches has are left to it.
+    """
+    there, examples = ("network", "random", STUDIES[scale].best_baseline), STUDIES[scale].examples
+    cells = [
+        _Cell(size, f"{name} {share:g}", seed, {"bn_workers": WORKERS}, kept=round(examples * (1 - share)))
+        for size in batch_sizes or REMOVED_AT[scale]
+        for share in shares or SHARES[scale]
+        for name in sets or REMOVERS
+        if share != SHARE or name not in there
+        for seed in seeds or range(REMOVED_SEEDS[scale])
+    ]
+    return _runs(scale, "removal-share", cells, epochs, None, family=masks_by_share)
 
 
 def better_rate(
@@ -230,7 +333,8 @@ def _runs(
         if cell.set not in subsets:
             raise ValueError(f"set {cell.set!r} is not known; accepted: {', '.join(subsets)}")
         subset = subsets[cell.set]
-        size = (int(own[subset].sum()), len(own[subset])) if subset in own else kept
+        known = (cell.kept, study.examples) if cell.kept else kept
+        size = (int(own[subset].sum()), len(own[subset])) if subset in own else known
         lengths = [epochs or study.epochs]
         if size and cell.twice and cell.set not in ("full", "recursive", "pretrained"):  # which have other sizes
             lengths.append(equal_updates(lengths[0], cell.batch_size, *size))

@@ -12,6 +12,8 @@ from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
 
 SHARE = 0.0512  # of CIFAR-10 that the study removes by its first extractor, in its Table I
+SHARES = {"paper": (0.02, SHARE, 0.1, 0.2, 0.4, 0.6), "demo": (SHARE, 0.4)}  # that are removed to see how much is best
+REMOVERS = ("network", "random", "neighbours", "el2n", "forgetting", "confident")  # of as many images
 
 
 def _extractor(scale: str, arch: str, seed: int) -> RunConfig:
@@ -45,6 +47,7 @@ def networks(scale: str) -> dict[str, RunConfig]:
     scale = "demo" if scale == "demo" else "paper"
     study = STUDIES[scale]
     runs = [_extractor(scale, arch, seed) for arch in study.extractors for seed in study.train_seeds]
+    runs += [_extractor(scale, study.extractors[0], seed) for seed in study.mask_seeds]
     runs += [_extractor(scale, study.trained, 0), _early(scale), _again(scale), _weaker(scale, study.extractors[0], 0)]
     return {one.key: one for one in runs}
 
@@ -60,9 +63,13 @@ def _map(scale: str, experiment: str, arch: str, seed: int = 0, **more: object) 
     return FilterConfig(experiment=experiment, data=study.data, arch=arch, **values | more)  # type: ignore[arg-type]
 
 
-def _share(scale: str, arch: str, seed: int = 0, **more: object) -> FilterConfig:
-    """Return the mask of a network that removes as much as the study does, by the radius at which that is noise."""
-    return _map(scale, "noise", arch, seed, filter="share", share=SHARE, **more)
+def _share(scale: str, arch: str, seed: int = 0, share: float = SHARE, **more: object) -> FilterConfig:
+    """Return the mask of a network by the radius at which a share, by default the study's, is noise.
+
+    Masks that are drawn on the page about noise are of the experiment of that name, and all others of ``masks``.
+    """
+    drawn = share == SHARE and seed in STUDIES[scale].train_seeds
+    return _map(scale, "noise" if drawn else "masks", arch, seed, filter="share", share=share, **more)
 
 
 def default_masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
@@ -76,19 +83,42 @@ def default_masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
     return {"network": network, "random": _random(network, seed)}
 
 
+def masks_of_2020(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
+    """Return what DBSCAN's default radius keeps on a map by openTSNE's defaults of 2020, and as large a random set."""
+    scale = "demo" if scale == "demo" else "paper"
+    study = STUDIES[scale]
+    rate, start, iterations = (study.of_2020 or study.placed)[0]
+    placed: dict[str, Any] = {"map_rate": rate, "map_start": start, "iterations": iterations}
+    network = replace(_map(scale, "noise", study.extractors[0]), **placed)
+    return {"network": network, "random": _random(network, seed)}
+
+
+def other_trainings(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
+    """Return the masks of further trainings of the first extractor; they are the same for runs of every seed."""
+    scale = "demo" if scale == "demo" else "paper"
+    study = STUDIES[scale]
+    return {f"network {training}": _share(scale, study.extractors[0], training) for training in study.mask_seeds}
+
+
+def masks_by_share(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
+    """Return what each way to choose keeps when a share is removed, by the name of both, such as ``network 0.2``."""
+    shares = SHARES["demo" if scale == "demo" else "paper"]
+    return {f"{name} {share:g}": masks(scale, seed, share)[name] for share in shares for name in REMOVERS}
+
+
 def _random(network: FilterConfig, seed: int) -> FilterConfig:
     return replace(network, filter="random", experiment="random-sets", size_of=network.key, seed=seed, share=0.0)
 
 
-def masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
-    """Return the masks that runs of a seed are trained on, by the name of the set.
+def masks(scale: str, seed: int = 0, share: float = SHARE) -> dict[str, FilterConfig]:
+    """Return the masks that runs of a seed are trained on, by the name of the set; those of ``REMOVERS`` of any share.
 
     Each seed has a random set of its own; all other sets are the same for all seeds. The recursive set is what a
     second round of the filter leaves, on the map by a network that was trained on what the first one kept.
     """
     scale = "demo" if scale == "demo" else "paper"
     study = STUDIES[scale]
-    network = _share(scale, study.extractors[0])
+    network = _share(scale, study.extractors[0], share=share)
     whole, (count, _) = _extractor(scale, study.trained, 0), study.el2n
     trained = {"arch": study.trained, "trained_by": whole.key}
     kinds: dict[str, dict[str, Any]] = {
@@ -113,10 +143,23 @@ def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
     """
     wanted, seeds = {name for run in runs for name in run.subsets}, sorted({run.seed for run in runs})
     by_default = {one.subset for seed in seeds for one in default_masks(scale, seed).values()}
-    family = default_masks if wanted & by_default else masks
-    named = {one.subset: one for seed in seeds for one in family(scale, seed).values()}
-    network = family(scale)["network"]
-    return [network, *(one for name, one in named.items() if name in wanted and one != network)]
+    network = (default_masks if wanted & by_default else masks)(scale)["network"]
+    named = {one.subset: one for family in FAMILIES for seed in seeds for one in family(scale, seed).values()}
+    keyed = {one.key: one for one in named.values()}
+    found = {network.key: network}
+    for one in (named[name] for name in named if name in wanted):
+        found |= {key: keyed[key] for key in (one.size_of, one.within) if key} | {one.key: one}
+    return list(found.values())
+
+
+FAMILIES = (masks, default_masks, masks_of_2020, other_trainings, masks_by_share)
+
+
+def more_masks(scale: str, *, part: str = "all") -> list[FilterConfig]:
+    """Return masks on which runs are trained and of which no page shows more: of other trainings and other shares."""
+    shares = [mask for name, mask in masks_by_share(scale).items() if not name.startswith("random")]
+    parts = {"trainings": list(other_trainings(scale).values()), "shares": shares}
+    return [mask for mask in chosen(parts, part) if mask.experiment == "masks"]
 
 
 def kept_by(sizes: Mapping[str, int]) -> tuple[int, int] | None:
@@ -150,7 +193,7 @@ def noise(
     """
     study = STUDIES[scale]
     first = study.extractors[0]
-    networks: list[tuple[str, int, dict[str, object]]] = [
+    networks: list[tuple[str, int, dict[str, Any]]] = [
         (arch, seed, {}) for arch in archs or study.extractors for seed in seeds or study.train_seeds
     ]
     then = [

@@ -50,6 +50,7 @@ class RunConfig(Keyed):
     weight_decay_on: str = "all"  # or filters: norms and biases go without, and LARS and LAMB leave their rate alone
     trust: float = 0.001  # LARS: part of a tensor's length that it moves by at a rate of 1
     max_gradient_norm: float = 1.0  # LAMB: a longer gradient, over all weights, is shortened to this; 0: none is
+    drop_last: bool = False  # an epoch ends with its last full batch
     target_loss: float = 0.0  # the run ends after the epoch whose test loss reaches this; 0: after all its epochs
 
     def __post_init__(self) -> None:

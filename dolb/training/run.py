@@ -37,12 +37,14 @@ BURST = 16  # steps enqueued on one stream before the next stream gets its turn
 PICTURED = 6  # test volumes of which a run of volumes keeps a picture
 
 
-def dealt(examples: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return the batches of an epoch, each size with how often it comes: full ones, then the rest.
+def dealt(examples: int, batch_size: int, drop_last: bool = False) -> list[tuple[int, int]]:
+    """Return the batches of an epoch, each size with how often it comes: full ones, then the rest unless it is dropped.
 
     A rest of one example joins the last full batch: batch norm cannot normalize a single value.
     """
     full, rest = divmod(examples, batch_size)
+    if drop_last:
+        return [(batch_size, full)]
     if rest == 1:
         return ([(batch_size, full - 1)] if full > 1 else []) + [(batch_size + 1, 1)]
     return [(batch_size, full)] + ([(rest, 1)] if rest else [])
@@ -75,7 +77,8 @@ class Run:
                 f"batch_size {config.batch_size} is larger than the {count} training examples of {data.name}"
             )
         self.count = count
-        self.batches = dealt(count, config.batch_size)
+        self.batches = dealt(count, config.batch_size, config.drop_last)
+        self.epoch_examples = sum(size * repeats for size, repeats in self.batches)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.epoch_rates = config.rates(steps_per_epoch=sum(repeats for _, repeats in self.batches))
         self.memory = self.reserved = 0  # bytes of the device: peak in use by tensors, peak taken from it for them
@@ -126,7 +129,7 @@ class Run:
     @torch.no_grad()
     def _evaluate(self) -> None:
         total = len(self.data.test_labels)
-        self.outcome[0] = self.place.loss_sum / self.count
+        self.outcome[0] = self.place.loss_sum / self.epoch_examples
         self.outcome[1:] = 0.0
         for start in range(0, total, EVAL_BATCH):
             stop = min(start + EVAL_BATCH, total)
@@ -316,7 +319,7 @@ class Run:
             **config.as_dict(),
             "key": config.key,
             "diverged": self.diverged,
-            "images_per_second": done * self.count / self.train_seconds,
+            "images_per_second": done * self.epoch_examples / self.train_seconds,
             "seconds": self.train_seconds + self.eval_seconds,
             "started_at": self.started_at,
             "ended_at": max(self.started_at, time.time()),  # the clock may have been set back

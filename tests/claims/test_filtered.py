@@ -201,3 +201,24 @@ def test_images_at_the_same_weights_decide_nothing_and_one_batch_size_or_one_see
     assert found.estimates[0].value == pytest.approx(2**0.5)
     for less in ({"sizes": (256,)}, {"seeds": 1}):
         assert smoother(lambda name, over: 1.0, **less).outcome == "not yet measured"
+
+
+def test_where_masks_differ_a_gain_is_the_mean_over_masks_and_less_certain():
+    """On the first mask filtered data gain 2 points; on three others they lose as much, on one they gain as much."""
+    ds = large(lambda size: 0.02, sizes=(256, 6272, 10368))
+    filtered = ds.isel(run=(ds["subset"] == "network-a-1").to_numpy().nonzero()[0])
+    others = []
+    for mask, gain in enumerate((-0.04, -0.04, -0.04, 0.0), start=2):
+        for k in range(filtered.sizes["run"]):
+            one = filtered.isel(run=[k])
+            made = made_run(
+                one["test_accuracy"].to_numpy()[0] + gain, subset=f"network-a-{mask}", bn_workers=8,
+                batch_size=int(one["batch_size"].item()), seed=int(one["seed"].item()),
+            )  # fmt: skip
+            others.append(made)
+    every = claims.load()
+    found = {"filtered-large-batch": ds, "other-masks": joined(others)}
+    (alone,), (nested,) = verdict("G12", ds).estimates, claims.judge(every, found)["G12"].estimates
+    assert (alone.value, nested.value) == (pytest.approx(2, abs=0.05), pytest.approx(2 - 12 / 5, abs=0.05))
+    assert nested.high - nested.low > 3 * (alone.high - alone.low)
+    assert claims.judge(every, found)["G12"].outcome == "inconclusive"

@@ -54,6 +54,23 @@ def test_close_batch_sizes_have_each_a_label_and_a_set_of_ones_own_a_colour():
     assert len(set(scale["range"])) == 3
 
 
+def test_triangles_have_fewer_updates_and_what_is_compared_is_chosen_under_the_chart():
+    rows = [
+        GAIN | {"equal": equal, "one": one, "fewer": fewer, "removed": 0.1 + fewer / 10, "batch_size": 5000 + fewer}
+        for equal in ("epochs", "updates")
+        for one in ("filtered", "random")
+        for fewer in (0, 1)
+    ]
+    table = pd.DataFrame(rows)
+    assert offered(figures.crossover(table), "equal") == ["epochs", "updates"]
+    drawn = svg(figures.crossover(table))
+    assert ">as many<" in drawn
+    assert ">fewer<" in drawn
+    other = pd.concat([table, table.assign(other="random")])
+    assert offered(figures.by_share(other), "other") == ["random", "full"]
+    assert ">10%<" in svg(figures.by_share(other))
+
+
 @pytest.fixture(scope="module")
 def ds():
     return made_study(lambda name, over: {"full": 1.0, "network": 2.0, "random": 4.0}[name], seeds=2)

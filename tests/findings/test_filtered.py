@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -153,3 +155,62 @@ def test_a_run_that_two_experiments_have_counts_once_in_what_a_rate_gives(ds):
     usual = float(ds["lr"].to_numpy()[0])
     assert (cells.loc[("full", usual), "n"], cells.loc[("full", 0.4), "n"]) == (3, 1)
     assert cells.loc[("full", 0.4), "accuracy"] == pytest.approx(0.6)
+
+
+def test_a_mask_is_a_repetition_of_what_all_masks_differ_from_the_first_by():
+    """Three further masks differ from the first by 1, 2 and -1 points at batch 100, and by 9 at batch 50."""
+    gains = {"network-a-1": 0.0, "network-a-2": 0.01, "network-a-3": 0.02, "network-a-4": -0.01}
+    first, *others = (
+        [
+            run(name, 0.8 + seed / 100 + (gain if size == 100 else 0.09), batch_size=size, seed=seed)
+            for size in (100, 50)
+            for seed in range(2)
+        ]
+        for name, gain in gains.items()
+    )
+    full = [run("full", 0.7, batch_size=size) for size in (100, 50)]
+    known, more = joined([*first, *full, run("network-a-1", 0.5, seed=2)]), joined(itertools.chain(*others))
+    found = study.over_masks(known, more, [100])
+    low, high = stats.ttest_1samp([0, 1, 2, -1], 0).confidence_interval(0.95)
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((0.5, low, high, 4), abs=1e-4)
+    assert study.over_masks(known, more, [7]).value == pytest.approx(0.25, abs=1e-4)  # by all sizes that there are
+
+
+def test_where_an_epoch_has_fewer_updates_is_told_and_what_that_costs():
+    """Of 1,000 and 800 images batches of 500 make two updates either way; of 400 three and two, or dropped two each."""
+    parts = [
+        run(
+            name,
+            0.8 + seed / 100 + (name != "full") * (0.01 if size == 500 else -0.02),
+            batch_size=size,
+            seed=seed,
+            **more,
+        )
+        for size in (500, 400)
+        for seed in range(2)
+        for name in ("full", "network-a-1")
+        for more in ({}, {"drop_last": True})
+    ]
+    table = study.crossover(joined(parts)).set_index(["equal", "batch_size"])
+    dropped = "epochs, last batch dropped"
+    assert table["fewer"].to_dict() == {
+        ("epochs", 400): 1, ("epochs", 500): 0, ("updates", 500): 0, (dropped, 400): 0, (dropped, 500): 1,
+    }  # fmt: skip
+    assert table.loc[("epochs", 400), "points"] == pytest.approx(-2, abs=1e-4)
+    costs = study.per_update(joined(parts)).set_index("equal")["value"]
+    assert costs.to_dict() == pytest.approx({"epochs": 3, dropped: -3}, abs=1e-4)
+
+
+def test_what_a_share_gains_is_over_full_data_and_over_as_many_images_at_random():
+    def at(share, name, gain):
+        made = [run(name, 0.8 + gain + seed / 100, seed=seed) for seed in range(2)]
+        return [one.assign(training_examples=("run", [round(EXAMPLES * (1 - share))])) for one in made]
+
+    known = joined([*at(0, "full", 0), *at(0.2, "network-a-1", -0.01), *at(0.2, "random-a-1", -0.02)])
+    others = joined([*at(0.4, "network-a-2", -0.05), *at(0.4, "random-a-2", -0.03), *at(0.2, "el2n-a-1", -0.04)])
+    table = study.by_share(known, others).query("equal == 'epochs'").set_index(["removed", "one", "other"])["points"]
+    assert {(round(share, 6), *pair): round(points, 3) for (share, *pair), points in table.items()} == {
+        (0.2, "filtered", "full"): -1, (0.2, "random", "full"): -2, (0.2, "el2n", "full"): -4,
+        (0.2, "filtered", "random"): 1, (0.2, "el2n", "random"): -2,
+        (0.4, "filtered", "full"): -5, (0.4, "random", "full"): -3, (0.4, "filtered", "random"): -2,
+    }  # fmt: skip

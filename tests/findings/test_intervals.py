@@ -23,6 +23,10 @@ def test_means_and_differences_have_the_intervals_of_the_t_tests_and_one_repetit
     single, both = stats.ttest_1samp(values, 0), stats.ttest_ind(values, other, equal_var=False)
     assert bounds(intervals.student(values)) == pytest.approx((0.325, *single.confidence_interval(0.95)))
     assert bounds(intervals.welch(values, other)) == pytest.approx((0.325 - 2, *both.confidence_interval(0.95)))
+    less = intervals.student([-value for value in other])  # a sum of two is Welch's difference
+    assert bounds(intervals.added(intervals.student(values), less)) == pytest.approx(
+        bounds(intervals.welch(values, other))
+    )
     assert intervals.student([0.3]) == Estimate(0.3, -np.inf, np.inf, 1)
     assert (intervals.student([0.3]).written(".1f"), intervals.student([]).n) == ("0.3", 0)
     one, inverse = (bounds(intervals.geometric(ratios)) for ratios in (values, 1 / np.array(values)))

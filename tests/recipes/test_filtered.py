@@ -40,7 +40,7 @@ def test_runs_are_trained_on_the_mask_with_the_papers_share():
 
 @pytest.mark.parametrize("sets", [None, ["random"]])
 def test_what_the_default_radius_keeps_is_run_with_large_batches_beside_random_sets_of_that_size(sets):
-    runs = recipes.configs("default-radius", "paper", sets=sets)
+    runs = recipes.configs("default-radius", "paper", sets=sets, part="today")
     first, *others = recipes.masks_of(runs, "paper")
     assert (first.filter, first.eps) == ("dbscan", 0.5)
     assert {mask.filter for mask in others} == {"random"}
@@ -50,8 +50,47 @@ def test_what_the_default_radius_keeps_is_run_with_large_batches_beside_random_s
     assert {replace(run, experiment=LARGE, subset="full").key for run in runs} < full
 
 
+def test_masks_of_further_trainings_have_the_papers_share_and_are_run_like_the_first():
+    runs, known = recipes.configs("other-masks", "paper"), recipes.networks("paper")
+    first, *others = recipes.masks_of(runs, "paper")
+    assert first == recipes.masks("paper")["network"]
+    assert [known[mask.trained_by].seed for mask in others] == [1, 2, 3, 4]
+    assert {replace(mask, seed=0, trained_by=first.trained_by, experiment="noise") for mask in others} == {first}
+    assert {(run.batch_size, run.subset) for run in runs} == {
+        (size, mask.subset) for size in (256, 1024, 6272, 10368) for mask in others
+    }
+    like = {run.key for run in recipes.configs(LARGE, "paper", sets=["network"])}
+    assert {replace(run, experiment=LARGE, subset=first.subset).key for run in runs} < like
+
+
+def test_every_share_is_removed_in_every_way_at_equal_epochs_and_updates_and_no_run_is_made_twice():
+    runs = recipes.configs("removal-share", "paper")
+    needed = recipes.masks_of(runs, "paper")
+    at = {mask.key: place for place, mask in enumerate(needed)}
+    assert all(at[mask.size_of] < at[mask.key] for mask in needed if mask.size_of)
+    shares = {mask.key: mask.share for mask in needed if mask.filter == "share"}
+    assert sorted(shares.values()) == [0.02, 0.0512, 0.1, 0.2, 0.4, 0.6]
+    removed = {mask.subset: mask.share or shares[mask.size_of] for mask in needed}
+    ways = {share: {kind(run) for run in runs if removed[run.subset] == share} for share in shares.values()}
+    every = {"network", "random", "neighbours", "el2n", "forgetting", "confident"}
+    assert ways.pop(0.0512) == every - {"network", "random", "confident"}  # which the experiment on large batches has
+    assert all(names == every for names in ways.values())
+    epochs = {run.epochs for run in runs if removed[run.subset] == 0.6 and run.batch_size == 6272}
+    assert epochs == {50, 100}  # four updates an epoch instead of eight
+    masks = recipes.configs("masks", "paper")
+    assert {mask.key for mask in masks} >= {mask.key for mask in needed if mask.experiment == "masks" != mask.filter}
+
+
+def test_about_the_border_epochs_have_all_their_data_or_end_with_the_last_full_batch():
+    runs = recipes.configs("crossover", "paper", kept=(47_440, 50_000))
+    assert len({run.batch_size for run in runs}) == 12
+    whole, dropped = ([run for run in runs if run.drop_last == kind] for kind in (False, True))
+    assert {replace(run, drop_last=False).key for run in dropped} == {run.key for run in whole if run.epochs == 50}
+    assert {run.batch_size for run in whole if run.epochs > 50} == {5500, 6000, 7000, 8000, 12000}  # one update fewer
+
+
 def test_every_map_and_mask_names_a_network_that_is_trained():
-    for slug in ("features", "noise"):
+    for slug in ("features", "noise", "masks"):
         for scale in ("demo", "paper"):
             wanted = {m.trained_by for m in recipes.configs(slug, scale) if m.weights == "trained"}
             assert wanted <= set(recipes.networks(scale))

@@ -16,7 +16,7 @@ GRIDS = [
     "filtered-large-batch", "better-rate", "loss-landscape", "fidelity", "warmup", "warmup-start", "lr-scaling",
     "large-batch-remedies", "step-timeline", "data-pipeline", "strong-weak", "own-data",
 ]  # fmt: skip
-TRAINING = [slug for slug in SLUGS if slug not in ("features", "noise", "own-data")]  # the others are maps and masks
+TRAINING = [slug for slug in SLUGS if slug not in ("features", "noise", "masks", "own-data")]
 
 
 @pytest.mark.parametrize("scale", ["demo", "paper"])

@@ -39,14 +39,15 @@ def plain_loop(run: RunConfig, images: ImageData) -> dict[str, list[float]]:
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0, momentum=run.momentum, weight_decay=run.weight_decay)
     criterion = nn.CrossEntropyLoss(label_smoothing=run.label_smoothing)
     n = len(images.train_labels)
-    rates = iter(run.rates(steps_per_epoch=-(-n // run.batch_size)))
+    used = n - n % run.batch_size if run.drop_last else n
+    rates = iter(run.rates(steps_per_epoch=-(-used // run.batch_size)))
     seen: dict[str, list[float]] = {name: [] for name in SERIES}
     for epoch in range(run.epochs):
         draw = draw_epoch(n, run.seed, epoch, augment, pad)
         order, dy, dx, flip = (torch.from_numpy(values) for values in vars(draw).values())
         network.train()
         total = 0.0
-        for start in range(0, n, run.batch_size):
+        for start in range(0, used, run.batch_size):
             part = slice(start, start + run.batch_size)
             batch = train.batch(order[part], dy[part], dx[part], flip[part]).contiguous()
             loss = criterion(network(batch), train.labels[order[part]])
@@ -58,7 +59,7 @@ def plain_loop(run: RunConfig, images: ImageData) -> dict[str, list[float]]:
         network.eval()
         with torch.no_grad():
             scores = network(test.centre(0, len(images.test_labels)).contiguous())
-        seen["train_loss"].append(total / n)
+        seen["train_loss"].append(total / used)
         seen["test_loss"].append(F.cross_entropy(scores, test.labels).item())
         seen["test_accuracy"].append((scores.argmax(1) == test.labels).double().mean().item())
         seen["learning_rate"].append(rate)
@@ -72,6 +73,7 @@ def plain_loop(run: RunConfig, images: ImageData) -> dict[str, list[float]]:
         {"momentum": 0.0, "weight_decay": 0.5},
         {"label_smoothing": 0.2, "augment": "crop-flip"},
         {"bn_workers": 4, "augment": "none"},
+        {"drop_last": True, "warmup_epochs": 1.0},
         {"arch": "smallnet-8", "batch_size": 200},
         {"lr_scaling": "linear", "warmup_epochs": 1.0, "decay": "cosine"},
     ],
