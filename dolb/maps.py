@@ -3,7 +3,8 @@
 Training and filtering are rooms that do not know each other; here one is handed what the other made. Networks, the
 principal components of their features, maps, and what networks say of the examples are kept in the store, by the key of
 their run or by what they are of, and masks by their own key. So the work can be stopped at any time and taken up again,
-on another machine too: for more maps the components of features suffice, without weights.
+on another machine too: for more maps the components of features suffice, without weights, and for masks by another
+radius on a map the mask that has that map's scores.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from dolb.training.run import PausedRuns
 PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "mask_seconds")
 _FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
 _PART = 4096  # rows of features that are looked at together
+_BY_RADIUS = ("dbscan", "share")
 _MAPPED = ("none", "grid", *ON_THE_MAP)
 _FROM_FEATURES = ("neighbours", *_MAPPED)  # filters that look at a network's features
 # What numpy and zipfile raise where a byte of a file is not what was written.
@@ -60,6 +62,7 @@ class Place:
     stop: Callable[[], bool]
     progress: bool
     within: str = ""
+    by_radius: Sequence[FilterConfig] = ()  # masks that are made together
 
     @property
     def folder(self) -> Path:
@@ -95,8 +98,9 @@ def make(
     data = datasets.load(names.pop(), data_dir)
 
     def work(todo: Todo[FilterConfig]) -> Iterator[xr.Dataset]:
-        at = Place(todo.store, networks, data, resolve_device(device), todo.ends, progress)
-        _train(at, todo.waiting)
+        by_radius = [config for config in configs if config.filter in _BY_RADIUS and not config.within]
+        at = Place(todo.store, networks, data, resolve_device(device), todo.ends, progress, by_radius=by_radius)
+        _train(at, [config for config in todo.waiting if _scored(at, config) is None])
         for config in todo.claim(in_order=True):
             try:
                 yield _made(at, config)
@@ -159,7 +163,8 @@ def _made(at: Place, config: FilterConfig) -> xr.Dataset:
         if config.filter == "share":
             radius = noise.share_radius(before["noise_until"].to_numpy().reshape(-1), config.share)
             asked = replace(config, filter="dbscan", eps=radius)
-    made = choose(there, asked, size)
+    known = _scored(at, config)
+    made = choose(there, asked, size) if known is None else _by_radius(config, known)
     spent, seconds = made.spent, made.seconds - made.spent["network_seconds"]
     if config.within:
         spent = {name: value + before[name].item() for name, value in spent.items()}
@@ -185,6 +190,26 @@ def _before(at: Place, config: FilterConfig) -> xr.Dataset:
         role = f"within which {config.subset} filters" if config.within else f"whose size {config.subset} has"
         raise ValueError(f"the mask {key}, {role}, is not made yet; make it first")
     return ds
+
+
+def _scored(at: Place, config: FilterConfig) -> xr.Dataset | None:
+    """Return a finished mask on the same map that has the map's scores, from which one by a radius follows."""
+    if config not in at.by_radius:
+        return None
+    alike = (one for one in at.by_radius if (one.map, one.min_samples) == (config.map, config.min_samples))
+    masks = (at.runs.get(one.key, at.data.fingerprint) for one in alike)
+    return next(
+        (ds for ds in masks if ds is not None and "noise_until" in ds and ds["noise_until"].notnull().any()), None
+    )
+
+
+def _by_radius(config: FilterConfig, scored: xr.Dataset) -> Chosen:
+    """Return a mask by the scores that another on the same map has, with what that one cost."""
+    until = scored["noise_until"].to_numpy().reshape(-1)
+    keep, eps = _clustered(config, np.empty(0), scored["label"].to_numpy().reshape(-1), until)
+    spent = {name: scored[name].item() for name in PARTS}
+    on_map = {"train": np.stack([scored[name].to_numpy().reshape(-1) for name in ("x", "y")], axis=1)}
+    return Chosen(keep, until, eps, on_map, scored["network_accuracy"].item(), spent)
 
 
 def choose(at: Place, config: FilterConfig, size: float | np.ndarray = 1.0) -> Chosen:
@@ -222,7 +247,7 @@ def _clustered(
     config: FilterConfig, coordinates: np.ndarray, labels: np.ndarray, until: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Return what a clustering of the map keeps, and its radius; where each class has its own, their mean."""
-    if config.filter in ("dbscan", "share"):
+    if config.filter in _BY_RADIUS:
         eps = config.eps if config.filter == "dbscan" else noise.share_radius(until, config.share)
         return noise.keep_within(until, labels, eps), eps
     by_knee, by_tree = noise.ClassDBSCAN("knee", config.min_samples), noise.ClassHDBSCAN(config.min_samples)
