@@ -20,6 +20,7 @@ from dolb.recipes.fidelity import fidelity
 from dolb.recipes.filtered import (
     better_rate,
     crossover,
+    default_of_2020,
     default_radius,
     extractor_tuning,
     filtered_large_batch,
@@ -62,6 +63,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
     "filtered-small-batch": filtered_small_batch,
     "filtered-large-batch": filtered_large_batch,
     "default-radius": default_radius,
+    "default-of-2020": default_of_2020,
     "better-rate": better_rate,
     "other-masks": other_masks,
     "crossover": crossover,

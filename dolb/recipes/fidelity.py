@@ -28,7 +28,8 @@ def fidelity(
     """
     if part not in ("all", *PRECISIONS):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(PRECISIONS)}")
-    chosen = {"plain": "fp32"} if scale == "demo" else PRECISIONS
+    known = {"plain": "fp32"} if scale == "demo" else PRECISIONS
+    chosen = [precision for name, precision in known.items() if part in (name, "all")]
     same: dict[str, Any] = (
         {"data": "digits", "arch": "smallnet-4", "epochs": epochs or 6}
         if scale == "demo"
@@ -39,8 +40,7 @@ def fidelity(
             experiment="fidelity", lr=lr, batch_size=size, seed=seed, precision=precision, momentum=MOMENTUM,
             weight_decay=WEIGHT_DECAY, **same,
         )
-        for name, precision in chosen.items()
-        if part in (name, "all")
+        for precision in chosen
         for seed in seeds or _SEEDS[scale]
         for size, lr in _CELLS[scale]
     ]  # fmt: skip
@@ -48,8 +48,7 @@ def fidelity(
         tuned_run(
             scale, "fidelity", arch, size, epochs=epochs, seed=seed, precision=precision, bn_workers=WORKERS
         )
-        for name, precision in chosen.items()
-        if part in (name, "all")
+        for precision in chosen
         for arch, size, count in _TUNED[scale]
         for seed in seeds or range(count)
     ]  # fmt: skip

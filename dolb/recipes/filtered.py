@@ -149,28 +149,43 @@ def default_radius(
     batch_sizes: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
-    part: str = "all",
     kept: tuple[int, int] | None = None,
 ) -> list[RunConfig]:
     """Return runs on what DBSCAN's own default radius keeps, and on random sets of that size.
 
     They are those of the experiment on large batches, where the study's finding lies; what runs on full data reach is
-    known from there. The map of ``part`` ``today`` is by a network that the recipe of these runs trains; it is weaker
-    than the other extractors, and more of its map is noise. That of ``of-2020`` is by the first extractor and
-    openTSNE's defaults of then; as little is noise there, these runs are of equal epochs alone.
+    known from there. The map is by a network that the recipe of these runs trains; it is weaker than the other
+    extractors, and more of its map is noise.
     """
-    cells = [
+    cells = _by_default(scale, sets, batch_sizes, seeds)
+    return _runs(scale, "default-radius", cells, epochs, kept, family=default_masks)
+
+
+def default_of_2020(
+    scale: str,
+    *,
+    sets: Sequence[str] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+) -> list[RunConfig]:
+    """Return the same on a map by the first extractor and openTSNE's defaults of 2020, where little is noise.
+
+    That little hardly changes the updates of an epoch, so all are of equal epochs.
+    """
+    cells = _by_default(scale, sets, batch_sizes, seeds)
+    return _runs(scale, "default-of-2020", cells, epochs, None, family=masks_of_2020)
+
+
+def _by_default(
+    scale: str, sets: Sequence[str] | None, batch_sizes: Sequence[int] | None, seeds: Sequence[int] | None
+) -> list[_Cell]:
+    return [
         _Cell(size, name, seed, {"bn_workers": WORKERS})
         for size in batch_sizes or [size for size in LARGE[scale] if size >= MORE_SEEDS_FROM[scale]]
         for name in sets or ("network", "random")
         for seed in seeds or range(LARGE_SEEDS[scale][1])
     ]
-    slug = "default-radius"
-    parts = {
-        "today": _runs(scale, slug, cells, epochs, kept, family=default_masks),
-        "of-2020": _runs(scale, slug, cells, epochs, None, family=masks_of_2020),
-    }
-    return chosen(parts, part)
 
 
 def other_masks(

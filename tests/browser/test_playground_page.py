@@ -48,7 +48,7 @@ def opened(browser, written):
     return Playground(browser)
 
 
-def test_it_starts_at_the_first_run_says_so_in_words_and_asks_nothing_of_the_network(opened):
+def test_it_starts_at_the_first_run_and_asks_nothing_of_the_network(opened):
     # 0.0125 for a batch of 32, linear: 0.0125 x 1200 / 32. Of 50,000 images 41 full batches and a rest.
     assert opened.text("said") == "Peak rate 0.469, 42 updates an epoch."
     assert "batch_size=1200" in opened.text("run")
