@@ -30,7 +30,8 @@ class _ThisInterpreter(AsyncKernelManager):
         paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
         # A session's name would say that the notebook is open in JupyterLab, whose own kernel may have started us.
         env = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "JPY_SESSION_NAME": ""}
-        return KernelSpec(**get_kernel_dict(), env=env)
+        # Every shutdown begins with an interrupt, which a kernel that is not quite done calls an error.
+        return KernelSpec(**get_kernel_dict(["--log-level=CRITICAL"]), env=env)
 
     # A port that was free when it was chosen may be another kernel's when this one opens it, and everyone on a shared
     # login node can reach it. Sockets that are files have neither fault.
