@@ -17,7 +17,7 @@ import xarray as xr
 
 from dolb import results
 from dolb.findings import runs as found
-from dolb.findings.intervals import Estimate, bootstrapped, student, written_rows
+from dolb.findings.intervals import Estimate, bootstrapped, student, written, written_rows
 
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
@@ -116,13 +116,31 @@ def over_masks(ds: xr.Dataset, others: xr.Dataset, sizes: Iterable[int]) -> Esti
     ``others`` has runs on masks of other trainings of the extractor. Masks are compared at equal epochs, over the batch
     sizes asked for, if they have some of them, and over the seeds that all have there.
     """
+    wide = _by_mask(ds, others)
+    asked = wide.columns.get_level_values("batch_size").isin(list(sizes))
+    means = (wide.loc[:, asked] if asked.any() else wide).mean(axis="columns")
+    return student(means - means.iloc[0]) if len(means) > 1 and wide.size else None
+
+
+def by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
+    """Return what each mask's set gains over full data by batch size, as a table for readers, the first mask first."""
+    frame = runs(ds)
+    full = 100 * frame[frame["set"] == "full"].set_index(["batch_size", "seed"])["accuracy"]
+    gains = _by_mask(ds, others).sub(full, axis="columns").dropna(axis="columns", how="all")
+    told = {
+        f"batch {size:,}": [written("+.2f", *astuple(student(row))[:3]) for row in gains[size].to_numpy()]
+        for size in gains.columns.unique("batch_size")
+    }
+    return pd.DataFrame(told, index=pd.Index(range(1, len(gains) + 1), name="mask"))
+
+
+def _by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
+    """Return accuracies in percent, a row per mask, the first mask first, a column per batch size and seed of all."""
     first, more = runs(ds), found.final_accuracy(others)
     first = first[first["set"] == "filtered"]
     frame = pd.concat([first, more[more["epochs"] == first["epochs"].min()]])
     wide = 100 * frame.pivot_table(index="subset", columns=["batch_size", "seed"], values="accuracy").dropna(axis=1)
-    asked = wide.columns.get_level_values("batch_size").isin(list(sizes))
-    means = (wide.loc[:, asked] if asked.any() else wide).mean(axis="columns")
-    return student(means - means[first["subset"].iloc[0]]) if len(means) > 1 and wide.size else None
+    return wide.loc[[first["subset"].iloc[0], *sorted(set(wide.index) - {first["subset"].iloc[0]})]]
 
 
 def crossover(ds: xr.Dataset) -> pd.DataFrame:
