@@ -131,7 +131,7 @@ def by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
         f"batch {size:,}": [written("+.2f", *astuple(student(row))[:3]) for row in gains[size].to_numpy()]
         for size in gains.columns.unique("batch_size")
     }
-    return pd.DataFrame(told, index=pd.Index(range(1, len(gains) + 1), name="mask"))
+    return pd.DataFrame(told, index=[f"mask {k}" for k in range(1, len(gains) + 1)])
 
 
 def _by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:

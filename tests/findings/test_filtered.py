@@ -182,7 +182,7 @@ def test_every_mask_is_told_beside_full_data_the_first_mask_first():
     full = [run("full", 0.7 + seed / 100, seed=seed) for seed in range(3)]
     told = study.by_mask(joined([*first, *full]), joined(more))
     assert [row.split()[0] for row in told.iloc[:, 0]] == ["+10.00", "+20.00"]
-    assert told.index.tolist() == [1, 2]
+    assert told.index.tolist() == ["mask 1", "mask 2"]
 
 
 def test_where_an_epoch_has_fewer_updates_is_told_and_what_that_costs():
