@@ -2,7 +2,8 @@
 
 The ResNets are torchvision's with the ImageNet stem, as the studies used them on 32x32 images. Data-parallel training
 without synchronized batch norm takes statistics over each worker's share of the global batch; ghost batch norm does the
-same on one device, over ``bn_workers`` shares. torchvision is imported where a network is built: it takes two seconds.
+same on one device, over ``bn_workers`` shares. torchvision is imported where one of its networks is built: it takes two
+seconds.
 """
 
 from __future__ import annotations
@@ -25,15 +26,27 @@ __all__ = [
 Normalizer = Callable[[int], nn.Module]
 
 
+class SmallBlock(nn.Module):
+    """Two convolutions and what they add to, with the names that torchvision's block has."""
+
+    def __init__(self, width: int, norm: Normalizer):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(width, width, 3, padding=1, bias=False), norm(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, padding=1, bias=False), norm(width)
+        self.relu, self.downsample = nn.ReLU(inplace=True), None
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return as many channels of the same size."""
+        return self.relu(self.bn2(self.conv2(self.relu(self.bn1(self.conv1(images))))) + images)
+
+
 class SmallResNet(nn.Module):
     """A residual network for images of a few pixels: one width, halved once at the start."""
 
     def __init__(self, blocks: int, width: int, num_classes: int, channels: int, norm: Normalizer):
-        from torchvision.models.resnet import BasicBlock
-
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, 2, 1, bias=False), norm(width), nn.ReLU())
-        self.blocks = nn.Sequential(*(BasicBlock(width, width, norm_layer=norm) for _ in range(blocks)))
+        self.blocks = nn.Sequential(*(SmallBlock(width, norm) for _ in range(blocks)))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(width, num_classes)
 

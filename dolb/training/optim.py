@@ -1,5 +1,8 @@
 """Update rules by name, with a learning rate that lives in a tensor so that a captured graph can change it.
 
+They are no ``torch.optim.Optimizer``: the first of these in a process imports torch's compiler, which takes longer than
+many a run. SGD is the operation that ``torch.optim.SGD`` calls.
+
 LARS (You et al., 2017) and LAMB (You et al., 2020) give each tensor a rate of its own, by its length and that of its
 gradient or step. They are as the timm library has them, and not to the letter of the papers: the rate of LARS
 multiplies the velocity and is no part of it, and LAMB shortens long gradients first.
@@ -8,6 +11,7 @@ multiplies the velocity and is no part of it, and LAMB shortens long gradients f
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,7 +25,7 @@ LARS_EPS, LAMB_EPS = 1e-8, 1e-6
 Tensors = list[torch.Tensor]
 
 
-def build(config: RunConfig, parameters: Iterable[nn.Parameter], rate: torch.Tensor) -> torch.optim.Optimizer:
+def build(config: RunConfig, parameters: Iterable[nn.Parameter], rate: torch.Tensor) -> Rule:
     """Build the run's optimizer; it reads its learning rate from ``rate`` at every step."""
     parameters = list(parameters)
     groups: list[dict[str, Any]] = [{"params": parameters}]
@@ -30,32 +34,41 @@ def build(config: RunConfig, parameters: Iterable[nn.Parameter], rate: torch.Ten
         groups.append({"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0})
     same: dict[str, Any] = {"lr": rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
     if config.optimizer in ("sgd", "nesterov"):
-        return torch.optim.SGD(groups, **same, nesterov=config.optimizer == "nesterov", fused=True)
+        return Sgd(groups, same | {"nesterov": config.optimizer == "nesterov"})
     groups = [group | {"adapted": number == 0} for number, group in enumerate(groups)]
     if config.optimizer == "lars":
         return Lars(groups, same | {"trust": config.trust})
     return Lamb(groups, same | {"max_gradient_norm": config.max_gradient_norm})
 
 
-class _Layerwise(torch.optim.Optimizer):
-    """What LARS and LAMB share: groups whose tensors are adapted or not, and a step without a word to the host."""
+class Rule:
+    """What every rule has: groups of tensors with their options, a state of each tensor, and a step on all of them."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], options: dict[str, Any]):
+        self.groups, self.options = [options | group for group in groups], options
+        self.state: dict[torch.Tensor, dict[str, torch.Tensor]] = defaultdict(dict)
+
+    def forget_gradients(self) -> None:
+        """Drop the gradient of every tensor."""
+        for group in self.groups:
+            for weight in group["params"]:
+                weight.grad = None
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        """Update every tensor that has a gradient."""
-        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
+    def step(self) -> None:
+        """Update every tensor that has a gradient, without a word to the host."""
+        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.groups]
         slopes = self._shortened([[p.grad for p in weights] for _, weights in groups])
         for (group, weights), own in zip(groups, slopes, strict=True):
             if weights:
-                moved = torch._foreach_mul(self._moves(group, weights, own), -group["lr"])
-                torch._foreach_add_(weights, moved)
+                self._update(group, weights, own)
+
+    @abstractmethod
+    def _update(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> None:
+        """Update the tensors of one group."""
 
     def _shortened(self, slopes: list[Tensors]) -> list[Tensors]:
         return slopes
-
-    @abstractmethod
-    def _moves(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> Tensors:
-        """Return what is taken from each tensor at a rate of 1."""
 
     def _kept(self, name: str, weights: Tensors) -> Tensors:
         """Return a state of each tensor, zero at first."""
@@ -63,6 +76,28 @@ class _Layerwise(torch.optim.Optimizer):
             if name not in self.state[weight]:
                 self.state[weight][name] = torch.zeros_like(weight)
         return [self.state[weight][name] for weight in weights]
+
+
+class Sgd(Rule):
+    """Stochastic gradient descent with momentum, by one operation for all tensors."""
+
+    def _update(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> None:
+        velocities = self._kept("velocity", weights) if group["momentum"] else []
+        torch._fused_sgd_(
+            weights, slopes, velocities, lr=group["lr"], momentum=group["momentum"], nesterov=group["nesterov"],
+            weight_decay=group["weight_decay"], dampening=0.0, maximize=False, is_first_step=False,
+        )  # fmt: skip
+
+
+class _Layerwise(Rule):
+    """What LARS and LAMB share: a move of each tensor, which the rate then scales."""
+
+    def _update(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> None:
+        torch._foreach_add_(weights, torch._foreach_mul(self._moves(group, weights, slopes), -group["lr"]))
+
+    @abstractmethod
+    def _moves(self, group: dict[str, Any], weights: Tensors, slopes: Tensors) -> Tensors:
+        """Return what is taken from each tensor at a rate of 1."""
 
 
 def _ratios(weights: Tensors, others: Tensors, ratio: Callable[[Any, Any], torch.Tensor]) -> Tensors:
@@ -90,7 +125,7 @@ class Lamb(_Layerwise):
     """Adam whose step, with the weight decay in it, is scaled to the length of the tensor."""
 
     def _shortened(self, slopes: list[Tensors]) -> list[Tensors]:
-        longest = self.defaults["max_gradient_norm"]
+        longest = self.options["max_gradient_norm"]
         if not longest:
             return slopes
         length = torch.stack(torch._foreach_norm([slope for own in slopes for slope in own])).norm()

@@ -1,4 +1,4 @@
-"""The plain step: torch's own modules, autograd and optimizer, the reference that every faster step is held to."""
+"""The plain step: torch's own modules, autograd and update, the reference that every faster step is held to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EagerNetwork:
         """Make the next batch of ``size``, and train on it."""
         where = place.cursor + self.positions[:size]
         loss = self.loss(images, place.order[where], place.dy[where], place.dx[where], place.flip[where])
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.forget_gradients()
         loss.backward()
         self.rate.copy_(place.rates.index_select(0, place.updates).squeeze(0))
         self.optimizer.step()
@@ -59,7 +59,7 @@ class EagerNetwork:
 
     def forget_gradients(self) -> None:
         """Drop the gradients, so that a captured step makes them anew in its own memory."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.forget_gradients()
 
     def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
         return images if self.device.type == "cuda" else images.contiguous()

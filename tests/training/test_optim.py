@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -96,3 +99,32 @@ def test_a_tensor_of_zeros_moves_as_without_adaptation(optimizer):
     weight.grad = torch.ones(3)
     optim.build(RunConfig(optimizer=optimizer), [weight], torch.tensor(0.1)).step()
     torch.testing.assert_close(weight.detach(), torch.full((3,), -0.1), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.0}, {"weight_decay": 0.1}, {"optimizer": "nesterov"}], ids=str)
+def test_sgd_has_the_bits_of_torchs_own(options):
+    config, rate = RunConfig(**options), torch.tensor(0.1)
+    nets = [network(torch.float32) for _ in range(2)]
+    ours = optim.build(config, nets[0].parameters(), rate)
+    same = {"lr": rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
+    torchs = torch.optim.SGD(nets[1].parameters(), **same, nesterov=config.optimizer == "nesterov", fused=True)
+    for step in range(STEPS):
+        slopes = [torch.randn_like(p) for p in nets[0].parameters()]
+        for net in nets:
+            for p, slope in zip(net.parameters(), slopes, strict=True):
+                p.grad = slope.clone()
+        rate.fill_(0.1 / (step + 1))
+        ours.step()
+        torchs.step()
+    for have, want in zip(*(net.parameters() for net in nets), strict=True):
+        assert torch.equal(have, want)
+
+
+def test_a_process_that_trains_a_small_network_imports_no_compiler():
+    """It would take as long as importing torch does; torchvision imports it too."""
+    program = (
+        "import sys; from dolb import data; from dolb.training import config, engine\n"
+        "engine.train(config.RunConfig(arch='smallnet-4', data='digits', epochs=1), data.load('digits'), 'cpu')\n"
+        "assert not {'torch._dynamo', 'torchvision'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
