@@ -63,14 +63,17 @@ def published_verdicts(ids: Iterable[str] | None = None, **live: xr.Dataset | No
 
 
 def table(verdicts: Mapping[str, Verdict]) -> pd.DataFrame:
-    """Return a row for each effect of each claim: what is measured and reported, ours with interval and n, verdict."""
+    """Return a row for each effect of each claim: what is measured and reported, ours with interval and n, verdict.
+
+    Its ``smallest`` is the smallest effect that still is the claim's.
+    """
     rows = []
     for name, one in verdicts.items():
         claim = one.claim
         about = {"claim": name, "statement": claim.statement, "reported": claim.quoted, "repeated": claim.repeated}
         unknown = {"effect": "checked as a fact" if claim.kind == "fact" else "", "unit": "", "part": one.outcome}
         parts: list[dict[str, Any]] = [
-            {"effect": effect.measures, "unit": effect.unit, "part": outcome, **(vars(estimate) if estimate else {})}
+            {"effect": effect.measures, **vars(effect), "part": outcome, **(vars(estimate) if estimate else {})}
             for effect, estimate, outcome in zip(claim.effects, one.estimates, one.outcomes, strict=bool(one.estimates))
         ]
         none = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0}

@@ -86,7 +86,7 @@ def choices(judged: Mapping[str, Verdict], names: Mapping[str, str]) -> str:
     """Return the table of how each claim's smallest effect was chosen, and when."""
     rows = []
     for name, claim in ((name, one.claim) for name, one in judged.items()):
-        effects = [f"{html.escape(effect.measures)}: {_smallest(effect)}" for effect in claim.effects]
+        effects = [f"{html.escape(effect.measures)}: {panels.smallest(vars(effect))}" for effect in claim.effects]
         cells = [
             f"<strong>{name}</strong>",
             html.escape(f"{names[claim.source]}, {claim.where}"),
@@ -113,22 +113,10 @@ def _row(one: Verdict, effects: pd.DataFrame, names: Mapping[str, str], notebook
     cells = [
         f"<strong>{claim.id}</strong> {html.escape(claim.statement)}<br><small>{', '.join(links)}</small>",
         html.escape(claim.quoted),
-        "<br>".join(
-            f"{html.escape(part['effect'])}: {panels.ours(part)} <small>smallest: {_smallest(effect)}</small>"
-            for effect, part in zip(claim.effects, parts, strict=False)
-            if part["n"]
-        ),
+        "<br>".join(f"{html.escape(part['effect'])}: {panels.ours(part)}" for part in parts if part["n"]),
         panels.chip(one.outcome) + "".join(f"<br><small>{html.escape(note)}</small>" for note in notes if note),
     ]
     return _cells(cells, f' id="{claim.id}" data-document="{claim.source}" data-verdict="{one.outcome}"')
-
-
-def _smallest(effect: claims.Effect) -> str:
-    text = panels.written(effect.smallest, effect.unit) + (" points" if effect.unit == "points" else "")
-    if not effect.no_difference:
-        return text
-    ratio = f"within {1 / effect.smallest:.2f}× and {effect.smallest:.2f}×"
-    return ratio if effect.unit == "ratio" else f"within ±{text.lstrip('+')}"
 
 
 def _choice(name: str, every: str, options: Mapping[str, str]) -> str:

@@ -188,7 +188,7 @@ def of_rows(kind: str, columns: Sequence[str], rows: Sequence[str]) -> str:
 
 
 def ours(row: Mapping[Any, Any]) -> str:
-    """Return an effect with its interval, unit and number of repetitions, for a cell."""
+    """Return an effect with its interval, unit, number of repetitions and the smallest that counts, for a cell."""
     if not row["n"]:
         return ""
     width = row["high"] - row["low"]
@@ -196,7 +196,17 @@ def ours(row: Mapping[Any, Any]) -> str:
     value, low, high = (written(row[name], row["unit"], digits) for name in ("ours", "low", "high"))
     unit = {"points": " points", "exponent": "", "share": "", "ratio": ""}[row["unit"]]
     repeated = row["repeated"] if row["n"] > 1 else {"launches": "launch"}.get(row["repeated"], row["repeated"][:-1])
-    return f"<strong>{value}</strong>{unit} ({low} to {high}; {row['n']} {repeated})"
+    measured = f"<strong>{value}</strong>{unit} ({low} to {high}; {row['n']} {repeated})"
+    return f"{measured} <small>smallest: {smallest(row)}</small>"
+
+
+def smallest(effect: Mapping[Any, Any]) -> str:
+    """Return the smallest effect that still is a claim's, or between what it must lie."""
+    value, unit = effect["smallest"], effect["unit"]
+    text = written(value, unit) + (" points" if unit == "points" else "")
+    if not effect["no_difference"]:
+        return text
+    return f"within {1 / value:.2f}× and {value:.2f}×" if unit == "ratio" else f"within ±{text.lstrip('+')}"
 
 
 def written(value: float, unit: str, digits: int = 2) -> str:
