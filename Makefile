@@ -38,20 +38,19 @@ pages: .venv/.stamp ## Renew the pages and the picture that are made from the cl
 
 # Without ARGS four parts run at once, each with a thread for its arithmetic (and for t-SNE's, by the second name): tests of
 # clusters, hubs and browsers wait much of the time, those that start ranks and commands some of it, and the others keep
-# two cores busy. One demo runs after the first, so that all parts end at about the same time.
+# two cores busy.
 WITH_JOBS = tests/cluster tests/hub tests/browser
 DEMOS = tests/test_notebooks_demo.py
-AFTER_JOBS = 14-limits
 WITH_RANKS = tests/profiling tests/publishing tests/test_cli.py tests/test_notebooks_ranks.py
 PART = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest -p no:cacheprovider
 test: .venv/.stamp browser slurm proxy ## Run the tests (ARGS="-k batch" reaches pytest)
 	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j4 test-jobs test-demos test-ranks test-others)
 
 test-jobs: .venv/.stamp slurm proxy browser
-	$(PART) $(WITH_JOBS) $(DEMOS) -k "not $(notdir $(DEMOS)) or $(AFTER_JOBS)"
+	$(PART) $(WITH_JOBS)
 
 test-demos: .venv/.stamp
-	$(PART) $(DEMOS) -k "not $(AFTER_JOBS)"
+	$(PART) $(DEMOS)
 
 test-ranks: .venv/.stamp
 	$(PART) $(WITH_RANKS)

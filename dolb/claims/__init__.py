@@ -73,12 +73,17 @@ def table(verdicts: Mapping[str, Verdict]) -> pd.DataFrame:
         about = {"claim": name, "statement": claim.statement, "reported": claim.quoted, "repeated": claim.repeated}
         unknown = {"effect": "checked as a fact" if claim.kind == "fact" else "", "unit": "", "part": one.outcome}
         parts: list[dict[str, Any]] = [
-            {"effect": effect.measures, **vars(effect), "part": outcome, **(vars(estimate) if estimate else {})}
+            {**_about(effect), "part": outcome, **(vars(estimate) if estimate else {})}
             for effect, estimate, outcome in zip(claim.effects, one.estimates, one.outcomes, strict=bool(one.estimates))
         ]
         none = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0}
         rows += [{**about, **none, **part, "verdict": one.outcome} for part in parts or [unknown]]
     return pd.DataFrame(rows).rename(columns={"value": "ours"})
+
+
+def _about(effect: Effect) -> dict[str, Any]:
+    about = vars(effect).copy()
+    return {"effect": about.pop("measures"), **about}
 
 
 def reported_accuracies(claims: Mapping[str, Claim]) -> list[dict[str, Any]]:

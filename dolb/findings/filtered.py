@@ -140,7 +140,8 @@ def _by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
     first = first[first["set"] == "filtered"]
     frame = pd.concat([first, more[more["epochs"] == first["epochs"].min()]])
     wide = 100 * frame.pivot_table(index="subset", columns=["batch_size", "seed"], values="accuracy").dropna(axis=1)
-    return wide.loc[[first["subset"].iloc[0], *sorted(set(wide.index) - {first["subset"].iloc[0]})]]
+    own = first["subset"].iloc[0]
+    return wide.loc[[own, *wide.index.drop(own)]]
 
 
 def crossover(ds: xr.Dataset) -> pd.DataFrame:

@@ -54,7 +54,7 @@ class EagerNetwork:
 
     def state(self) -> list[torch.Tensor]:
         """Return the tensors that training changes."""
-        momenta = [t for state in self.optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+        momenta = [momentum for state in self.optimizer.state.values() for momentum in state.values()]
         return [*self.network.state_dict().values(), *momenta]
 
     def forget_gradients(self) -> None:
