@@ -159,19 +159,32 @@ def crossover(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def per_update(ds: xr.Dataset) -> pd.DataFrame:
-    """Return what filtered and random data gain over full data where an epoch has as many updates, less where fewer.
+    """Return what filtered and random data gain over full data where an epoch of theirs has as many updates, and fewer.
 
-    In points, by seed, each by its means over the batch sizes of either kind, at equal epochs of both kinds.
+    In points, by seed, each by its means over the batch sizes of either kind; and the first less the second.
     """
     rows = []
     for equal, frame in _thrice(ds).items():
         fewer = frame["batch_size"].map({size: _lacks(cell) for size, cell in frame.groupby("batch_size")}) > 0
-        wide = frame.assign(fewer=fewer).pivot_table(index="seed", columns=["fewer", "set"], values="accuracy")
+        kinds = fewer.map({False: "as many", True: "fewer"})
+        wide = 100 * frame.assign(kind=kinds).pivot_table(index="seed", columns=["kind", "set"], values="accuracy")
         for name in ("filtered", "random"):
-            if {(kind, one) for kind in (False, True) for one in (name, "full")} <= set(wide.columns):
-                gain = {kind: 100 * (wide[(kind, name)] - wide[(kind, "full")]) for kind in (False, True)}
-                rows.append({"equal": equal, "set": name, **student((gain[False] - gain[True]).dropna()).row()})
-    return pd.DataFrame(rows)
+            if {(kind, one) for kind in kinds.unique() for one in (name, "full")} <= set(wide.columns):
+                gains = {kind: wide[kind, name] - wide[kind, "full"] for kind in sorted(kinds.unique())}
+                if len(gains) > 1:
+                    gains["difference"] = gains["as many"] - gains["fewer"]
+                rows += [(equal, name, kind, *astuple(student(gain.dropna()))) for kind, gain in gains.items()]
+    return pd.DataFrame(rows, columns=["equal", "set", "updates", "points", "low", "high", "n"])
+
+
+def per_update_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what `per_update` found as a table for readers: a row per set and comparison."""
+    told = table.assign(
+        row=table["set"] + " less full, equal " + table["equal"],
+        told=written_rows("+.2f", table[["points", "low", "high"]]),
+    )
+    wide = told.pivot_table(index="row", columns="updates", values="told", aggfunc="first", sort=False)
+    return wide.rename_axis(index=None, columns="updates in an epoch")
 
 
 def _thrice(ds: xr.Dataset) -> dict[str, pd.DataFrame]:

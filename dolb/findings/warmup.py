@@ -1,8 +1,4 @@
-"""What warmup does: accuracy by its length, which length is best, and how that grows with the batch size.
-
-Comparisons are paired by seed. Where a comparison is with the best or the worst of several lengths, each seed's is
-chosen by the other seeds, so that no seed chooses by its own luck.
-"""
+"""What warmup does: accuracy by its length, which length is best, and how that grows with the batch size."""
 
 from __future__ import annotations
 
@@ -56,14 +52,6 @@ def by_seed(frame: pd.DataFrame, lengths: Sequence[float]) -> pd.DataFrame | Non
         return None
     table = table[list(lengths)].dropna()
     return table if len(table) > 1 else None
-
-
-def picked(table: pd.DataFrame, pick: str) -> pd.Series:
-    """Return each seed's accuracy at the length that is best, or worst, by the mean over the other seeds."""
-    others = (table.sum() - table) / (len(table) - 1)
-    lengths = others.idxmax(axis=1) if pick == "best" else others.idxmin(axis=1)
-    columns = table.columns.get_indexer(pd.Index(lengths))
-    return pd.Series(table.to_numpy()[np.arange(len(table)), columns], index=table.index)
 
 
 def best_lengths(frame: pd.DataFrame) -> pd.DataFrame:

@@ -206,8 +206,11 @@ def test_where_an_epoch_has_fewer_updates_is_told_and_what_that_costs():
         ("epochs", 400): 1, ("epochs", 500): 0, ("updates", 500): 0, (dropped, 400): 0, (dropped, 500): 1,
     }  # fmt: skip
     assert table.loc[("epochs", 400), "points"] == pytest.approx(-2, abs=1e-4)
-    costs = study.per_update(joined(parts)).set_index("equal")["value"]
+    found = study.per_update(joined(parts))
+    costs = found[found["updates"] == "difference"].set_index("equal")["points"]
     assert costs.to_dict() == pytest.approx({"epochs": 3, dropped: -3}, abs=1e-4)
+    told = study.per_update_table(found).loc["filtered less full, equal epochs"]
+    assert told.str.split(" ").str[0].to_dict() == {"as many": "+1.00", "fewer": "-2.00", "difference": "+3.00"}
 
 
 def test_what_a_share_gains_is_over_full_data_and_over_as_many_images_at_random():

@@ -49,6 +49,17 @@ def test_the_default_radius(large):
     agrees(study.together(ds, BORDER), "default-radius-together", ["equal", "one", "other"], **GAIN)
 
 
+def test_batch_sizes_about_the_crossover():
+    ds = results.published("crossover")
+    agrees(study.crossover(ds), "crossover", ["equal", "batch_size", "one"])
+    agrees(study.per_update(ds), "per-update", ["equal", "set", "updates"])
+
+
+def test_the_default_radius_of_2020(large):
+    ds = study.beside_full(large, results.published("default-of-2020"))
+    agrees(study.together(ds, BORDER), "default-of-2020-together", ["equal", "one", "other"])
+
+
 def test_rates():
     agrees(study.tried(results.published("tuning")), "tuning", ["batch_size", "lr"])
 
