@@ -165,26 +165,21 @@ def per_update(ds: xr.Dataset) -> pd.DataFrame:
     """
     rows = []
     for equal, frame in _thrice(ds).items():
-        fewer = frame["batch_size"].map({size: _lacks(cell) for size, cell in frame.groupby("batch_size")}) > 0
-        kinds = fewer.map({False: "as many", True: "fewer"})
-        wide = 100 * frame.assign(kind=kinds).pivot_table(index="seed", columns=["kind", "set"], values="accuracy")
-        for name in ("filtered", "random"):
-            if {(kind, one) for kind in kinds.unique() for one in (name, "full")} <= set(wide.columns):
-                gains = {kind: wide[kind, name] - wide[kind, "full"] for kind in sorted(kinds.unique())}
-                if len(gains) > 1:
-                    gains["difference"] = gains["as many"] - gains["fewer"]
-                rows += [(equal, name, kind, *astuple(student(gain.dropna()))) for kind, gain in gains.items()]
+        lacks = frame["batch_size"].map({size: _lacks(cell) for size, cell in frame.groupby("batch_size")})
+        kinds = frame.assign(kind=np.where(lacks > 0, "fewer", "as many"))
+        wide = 100 * kinds.pivot_table(index="seed", columns=["set", "kind"], values="accuracy")
+        for name in in_order(set(frame["set"]) - {"full"}):
+            gains = wide[name] - wide["full"]
+            if len(gains.columns) > 1:
+                gains["difference"] = gains["as many"] - gains["fewer"]
+            rows += [(equal, name, kind, *astuple(student(gain.dropna()))) for kind, gain in gains.items()]
     return pd.DataFrame(rows, columns=["equal", "set", "updates", "points", "low", "high", "n"])
 
 
 def per_update_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return what `per_update` found as a table for readers: a row per set and comparison."""
-    told = table.assign(
-        row=table["set"] + " less full, equal " + table["equal"],
-        told=written_rows("+.2f", table[["points", "low", "high"]]),
-    )
-    wide = told.pivot_table(index="row", columns="updates", values="told", aggfunc="first", sort=False)
-    return wide.rename_axis(index=None, columns="updates in an epoch")
+    wide = _told(table, table["set"] + " less full, equal " + table["equal"], table["updates"])
+    return wide.rename_axis(columns="updates in an epoch")
 
 
 def _thrice(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -270,13 +265,24 @@ def sides(table: pd.DataFrame, border: int) -> pd.DataFrame:
     if table.empty:
         return pd.DataFrame()
     side = np.where(table["large"], f"batch {border:,} and above", f"below batch {border:,}")
-    told = table.assign(
-        pair=table["one"] + " less " + table["other"],
-        where=side + ", equal " + table["equal"],
-        told=written_rows("+.2f", table[["points", "low", "high"]]),
-    )
-    wide = told.pivot_table(index="pair", columns="where", values="told", aggfunc="first", sort=False).fillna("")
-    return wide[list(dict.fromkeys(told["where"]))].rename_axis(index=None, columns="points of accuracy")
+    wide = _told(table, table["one"] + " less " + table["other"], side + ", equal " + table["equal"])
+    return wide.rename_axis(columns="points of accuracy")
+
+
+def sides_by_share(border: int, *parts: xr.Dataset) -> pd.DataFrame:
+    """Return what `sides` tells of several experiments, each with runs on full data, by the share that it removes."""
+    told = []
+    for ds in parts:
+        removed = 1 - float(ds["training_examples"].min() / ds["training_examples"].max())
+        told.append(sides(together(ds, border), border).add_prefix(f"{removed:.1%} removed: ", axis=0))
+    return pd.concat(told).fillna("")
+
+
+def _told(table: pd.DataFrame, row: pd.Series, column: pd.Series) -> pd.DataFrame:
+    """Return points with their intervals, written, by row and column in the order of the table."""
+    told = table.assign(row=row, column=column, told=written_rows("+.2f", table[["points", "low", "high"]]))
+    wide = told.pivot_table(index="row", columns="column", values="told", aggfunc="first", sort=False).fillna("")
+    return wide[list(dict.fromkeys(column))].rename_axis(index=None)
 
 
 def ways_to_choose(ds: xr.Dataset) -> pd.DataFrame:

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from made_runs import joined, made_run
 from scipy import stats
 
@@ -116,6 +117,9 @@ def test_the_sizes_below_the_border_are_compared_apart_from_those_above(ds):
     shown = study.sides(table, 100)
     assert shown.loc["filtered less full", "batch 100 and above, equal epochs"] == "+2.00 (-0.48 to +4.48)"
     assert study.sides(table[:0], 100).empty
+    few, many = (ds.assign(training_examples=xr.where(ds["subset"] == "full", 1000, kept)) for kept in (937, 402))
+    shares = {row.split(":")[0] for row in study.sides_by_share(100, few, many).index}
+    assert shares == {"6.3% removed", "59.8% removed"}
 
 
 def test_a_baseline_and_a_set_of_ones_own_are_compared_with_the_filter_and_with_random_and_full_data(ds):
