@@ -14,7 +14,7 @@ from dolb.findings.runs import final_accuracy
 
 
 def _falls_with_batch(found: Found, claim: Claim) -> Estimates:
-    frame = _at_base_rate(study.runs(found[claim.experiment]), claim)
+    frame = _at_base_rate(final_accuracy(found[claim.experiment]), claim)
     frame = frame[frame["warmup_epochs"] == claim.setting["warmup_epochs"]]
     return [_paired(frame, "batch_size", claim.setting["mapped"][0], claim.setting["mapped"][-1])]
 
@@ -36,7 +36,7 @@ def _falls_again(found: Found, claim: Claim) -> Estimates:
 
 
 def _grows_with_batch(found: Found, claim: Claim) -> Estimates:
-    grows = study.exponent(_at_base_rate(study.runs(found[claim.experiment]), claim))
+    grows = study.exponent(_at_base_rate(final_accuracy(found[claim.experiment]), claim))
     if grows is None:
         return [None, None]
     return [grows, Estimate(1 - grows.value, 1 - grows.high, 1 - grows.low, grows.n)]
@@ -75,7 +75,7 @@ def _over_sizes(found: Found, claim: Claim, compare: Callable[[pd.DataFrame, int
     Where one side is the best or the worst of several, it is so by the mean over all seeds, which leans against the
     claim. (Chosen for each seed by the others, intervals of near ties miss twice as often as they should.)
     """
-    frame = _at_base_rate(study.runs(found[claim.experiment]), claim)
+    frame = _at_base_rate(final_accuracy(found[claim.experiment]), claim)
     lengths = claim.setting["warmup_epochs"]
     tables = {size: study.by_seed(frame[frame["batch_size"] == size], lengths) for size in claim.setting["mapped"]}
     gains = [compare(table, size) for size, table in tables.items() if table is not None]

@@ -180,6 +180,8 @@ def _chosen(table: pd.DataFrame, *fields: str, known: Iterable[str] = ()) -> tup
     choices, chart = [], alt.Chart(table)
     for field in fields:
         options = style.by_depth(table[field]) if field == "arch" else sorted(table[field].unique().tolist())
+        if not options:  # an empty chart has no choice
+            continue
         first = [*options, *style.by_depth(known)][-1]
         choices.append(style.choice(f"chosen_{field}", _NAMES[field], options, first))
         chart = chart.transform_filter(f"datum.{field} == chosen_{field}")

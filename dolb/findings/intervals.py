@@ -178,13 +178,14 @@ def quantiles(draws: np.ndarray, value: float | None = None) -> tuple[float, flo
 # Cells of few seeds: the spread between seeds, pooled with that of the nearest cells
 
 
-def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[float, int]]:
+def between_seeds(frame: pd.DataFrame, by: Sequence[str], alike: str = "") -> list[tuple[float, int]]:
     """Return the standard deviation between seeds for each group, in their sorted order, and its degrees of freedom.
 
     A group that has `ENOUGH` degrees of its own is left alone. To any other the nearest groups are added, all that are
-    equally near at once, until there are enough: variances are pooled by their degrees. Nearness is in batch size and
-    rate, of whatever network; a group in which a run has a ``late_drop``, or ended at chance, is not asked. The
-    deviation of a group that asked is not less than the ``jitter`` of its own runs. Where nothing is known, both are 0.
+    equally near at once, until there are enough: variances are pooled by their degrees. Nearness is in batch size, rate
+    and, where groups differ in it, warmup, among groups of the same ``alike``, such as the network, or among all. A
+    group in which a run has a ``late_drop``, or ended at chance, is not asked. The deviation of a group that asked is
+    not less than the ``jitter`` of its own runs. Where nothing is known, both are 0.
     """
     groups = frame.assign(jitter=frame["jitter"] ** 2).groupby(list(by), sort=True)
     # Runs that diverged or learned nothing are at chance, all alike, which says nothing of others.
@@ -194,11 +195,14 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[float, i
     lends = (degrees > 0) & learned & ~groups["late_drop"].any().to_numpy()
     size, rate = (np.log2(groups[name].first().to_numpy(dtype=float)) for name in ("batch_size", "lr"))
     rate *= RATE / np.log2(10**0.5)
+    length = np.log2(1 + groups["warmup_epochs"].first().to_numpy(dtype=float)) if "warmup_epochs" in by else 0 * size
+    where = np.stack([size, rate, length])
     least = np.sqrt(groups["jitter"].mean().to_numpy(dtype=np.float64))
+    kind = groups[alike].first().to_numpy() if alike else np.zeros(len(degrees))
     found = []
     for own in range(len(degrees)):
-        away = np.round(np.abs(size - size[own]) + np.abs(rate - rate[own]), 6)
-        others = lends & (np.arange(len(degrees)) != own)
+        away = np.round(np.abs(where - where[:, [own]]).sum(axis=0), 6)
+        others = lends & (np.arange(len(degrees)) != own) & (kind == kind[own])
         free, within = float(degrees[own]), float(squares[own])
         for distance in np.unique(away[others]):
             if free >= ENOUGH:
@@ -212,7 +216,7 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[float, i
     return found
 
 
-def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
+def bootstrapped(frame: pd.DataFrame, by: Sequence[str], alike: str = "") -> tuple[pd.DataFrame, np.ndarray]:
     """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` of each group, and the draws.
 
     ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds. The bootstrap is
@@ -224,7 +228,7 @@ def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, 
     rows: list[dict] = []
     draws = np.empty((DRAWS, frame.groupby(list(by)).ngroups))
     for (values, group), (deviation, degrees) in zip(
-        frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True
+        frame.groupby(list(by), sort=True), between_seeds(frame, by, alike), strict=True
     ):
         n, mean = len(group), float(group["accuracy"].to_numpy().mean())
         over = rng.standard_t(max(degrees, 1), DRAWS) * deviation / np.sqrt(n)

@@ -34,12 +34,12 @@ def repeated(ds: xr.Dataset) -> pd.DataFrame:
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy with its interval for every network, batch size and peak rate."""
-    return intervals.bootstrapped(ladder(ds), CELL)[0]
+    return intervals.bootstrapped(ladder(ds), CELL, "arch")[0]
 
 
 def best_rates(ds: xr.Dataset) -> pd.DataFrame:
     """Return the best rate of every network and batch size, with its interval by bootstrap, and the accuracy there."""
-    groups, draws = intervals.bootstrapped(repeated(ds), CELL)
+    groups, draws = intervals.bootstrapped(repeated(ds), CELL, "arch")
     rows = []
     for values, group in groups.groupby(CELL[:2], sort=True):
         if len(group) < 3:
@@ -57,7 +57,7 @@ def best_rates(ds: xr.Dataset) -> pd.DataFrame:
 
 def exponents(ds: xr.Dataset) -> dict[str, Estimate]:
     """Return for every network the power of the batch size by which its best rate grows."""
-    groups, draws = intervals.bootstrapped(repeated(ds), CELL)
+    groups, draws = intervals.bootstrapped(repeated(ds), CELL, "arch")
     found = {}
     for arch, network in groups.groupby("arch", sort=True):
         sizes = {size: own for size, own in network.groupby("batch_size", sort=True) if len(own) > 2}
@@ -79,15 +79,20 @@ def by_rule(ds: xr.Dataset) -> pd.DataFrame:
     """Return what each rule of scaling reaches, from the rate that is best at the smallest batch.
 
     Accuracy between two rates of the ladder is interpolated in the logarithm of the rate; a rate beyond has none.
-    ``lost`` is how many points it is below the best rate of that batch size.
+    ``lost`` is how many points it is below the best rate of that batch size. A network is left out where the interval
+    of the rate to start from reaches an end of the ladder: any other would do as well.
     """
     rows = []
     best = best_rates(ds)
     for arch, network in cells(ds).groupby("arch", sort=True):
         tops = best[best["arch"] == arch].set_index("batch_size")
-        if tops.empty:
-            continue
         first = tops.index.min()
+        if (
+            tops.empty
+            or tops.loc[first, "low"] <= network["lr"].min()
+            or network["lr"].max() <= tops.loc[first, "high"]
+        ):
+            continue
         for size, top in tops.iterrows():
             own = network[network["batch_size"] == size].sort_values("lr")
             for rule, power in RULES.items():

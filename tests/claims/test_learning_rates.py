@@ -6,6 +6,7 @@ from made_runs import joined, made_run, made_study
 
 from dolb import claims, recipes
 from dolb.findings import lr_scaling, warmup
+from dolb.findings.runs import final_accuracy
 
 LENGTHS = (0, 1, 2, 5, 10, 20, 30)
 
@@ -67,7 +68,7 @@ def test_where_warmup_does_nothing_its_claims_do_not_hold(runs):
 def test_a_length_is_compared_with_the_best_other_by_the_mean_over_all_seeds():
     near = recipes.configs("warmup", "paper", part="warmups", archs=["resnet50"], lrs=[0.0125], warmups=[0, 5, 10, 20])
     ds = made_study(lambda config: 0.8 + noise(config, 0.05), near)
-    table = warmup.by_seed(warmup.runs(ds).query("batch_size == 300"), (0, 5, 10, 20))
+    table = warmup.by_seed(final_accuracy(ds).query("batch_size == 300"), (0, 5, 10, 20))
     means = 100 * table.mean()
     (estimate,) = verdicts(warmup=ds)["M3"].estimates
     assert estimate.value == pytest.approx(means[5] - means.drop(5).max(), abs=1e-4)

@@ -93,6 +93,22 @@ def test_few_seeds_take_their_spread_from_the_nearest_cells_of_their_rate_first(
     assert found[0.3, 1024] == pytest.approx((np.std(loud, ddof=1), 5), rel=1e-4)  # enough of its own
 
 
+def test_cells_that_must_be_alike_take_no_spread_of_others_and_the_nearest_warmup_comes_first():
+    quiet, loud = np.linspace(0.70, 0.75, 6), np.linspace(0.3, 0.8, 6)
+    few = {"arch": "resnet18", "warmup_epochs": 5.0}
+    runs = [
+        *seeds(0.7, **few),
+        *seeds(*quiet, **few | {"warmup_epochs": 2.0}),
+        *seeds(*loud, **few | {"warmup_epochs": 0.0}),
+        *seeds(*loud, **few | {"arch": "resnet50"}),
+    ]
+    frame = final_accuracy(results.merge(runs))
+    by = [*CELL, "warmup_epochs"]
+    found = dict(zip(frame.groupby(by).groups, between_seeds(frame, by, "arch"), strict=True))
+    (lonely,) = (noise for (arch, *_, length), noise in found.items() if arch == "resnet18" and length == 5)
+    assert lonely == pytest.approx((np.std(quiet, ddof=1), 5), rel=1e-4)
+
+
 def test_a_cell_in_which_a_run_collapsed_or_none_learned_lends_its_spread_to_no_other():
     fell = [made_run((0.7, 0.3, 0.3), seed=0, batch_size=512), made_run((0.7, 0.7, 0.7), seed=1, batch_size=512)]
     quiet = seeds(0.70, 0.71, 0.72, 0.73, 0.74, 0.75, batch_size=2048)

@@ -16,7 +16,10 @@ def frame():
          "accuracy": 0.8 - 0.05 * (np.log1p(length) - np.log1p(best)) ** 2 + rng.normal(0, 1e-4)}
         for size, best in ((100, 4), (400, 8)) for length in (0, 1, 2, 5, 10, 20) for seed in range(4)
     ]  # fmt: skip
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(
+        arch="resnet50", lr=0.1, diverged=False, late_drop=False, jitter=0.0, updates=1, device_seconds=1.0,
+        test_examples=10_000,
+    )  # fmt: skip
 
 
 def test_the_best_length_is_where_accuracy_is_highest(frame):
@@ -38,4 +41,4 @@ def test_four_lengths_are_too_few_for_a_best_one(frame):
     few = frame[frame["warmup_epochs"].isin([0, 5, 10, 20])]
     assert study.best_lengths(few).empty
     assert study.exponent(few) is None
-    assert study.best_table(study.best_lengths(few), None, {}).empty
+    assert set(study.best_table(few, {100: 5})["resnet50"]) == {""}
