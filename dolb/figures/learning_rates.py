@@ -83,11 +83,11 @@ def first_updates(updates: pd.DataFrame, title: str = "") -> Panel:
     return layered(300, title, lines, click="warmup_epochs", choices=[shown])
 
 
-def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: str = "") -> Panel:
+def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, first: Iterable[str], title: str = "") -> Panel:
     """Draw a map of accuracy by batch size and peak rate, with the best rate of each batch size and its interval.
 
     ``cells`` has arch, batch_size, lr, accuracy, low, high, n, diverged; ``best`` arch, batch_size, best, low, high.
-    The network is chosen below.
+    The network is chosen below; the last of ``first`` is shown before anybody does.
     """
     rates = sorted(set(cells["lr"]))
     ratio = (rates[-1] / rates[0]) ** (0.5 / max(1, len(rates) - 1))
@@ -96,7 +96,7 @@ def accuracy_by_rate_and_batch(cells: pd.DataFrame, best: pd.DataFrame, title: s
     domain = [rates[0] / ratio, rates[-1] * ratio]
     y = alt.Y("bottom:Q", title="peak learning rate").scale(type="log", domain=domain, nice=False)
     y = y.axis(values=rates, format="~g", grid=False, labelOverlap=False)
-    choices, base = _chosen(tiles, "arch", known=best["arch"])
+    choices, base = _chosen(tiles, "arch", known=first)
     ridge = alt.Chart(best).transform_filter("datum.arch == chosen_arch")
     colour = alt.Color("accuracy:Q", title="test accuracy").scale(scheme="viridis").legend(format=".0%", orient="right")
     tile = base.mark_rect().encode(x=x, y=y, y2="top:Q", color=colour, tooltip=accuracy_tooltip())

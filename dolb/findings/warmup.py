@@ -14,7 +14,7 @@ from dolb.findings.runs import final_accuracy
 
 OWN_BATCHES = (7680, 30720)  # of the study on ImageNet; on CIFAR-10 they leave 7 and 2 updates an epoch
 CELL = ["arch", "lr", "batch_size", "warmup_epochs"]
-_AT, _GROWS = "best epochs of warmup at batch {:,}", "grows as the batch size to the power"
+_AT, _GROWS = "best at batch {:,}, epochs", "exponent in the batch size"
 LEAST = 1.0  # epochs: a best warmup below counts as this, so that it has a logarithm
 
 
@@ -81,10 +81,13 @@ def _peaks(frame: pd.DataFrame) -> dict[float, tuple[np.ndarray, int]]:
 
 
 def by_batch(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracy by network and batch size for readers, a column per length of warmup; cells are of one rate."""
+    """Return accuracy by network and batch size for readers; cells are of one rate.
+
+    It has a column for each length of warmup that half of the rows have.
+    """
     table = cells.pivot_table(index=["arch", "batch_size"], columns="warmup_epochs", values="accuracy")
-    table = table.map("{:.1%}".format, na_action="ignore").fillna("").rename(columns="{:g}".format)
-    named = table.rename_axis(["network", "batch size"], columns=None).reset_index()
+    table = table.dropna(axis=1, thresh=(len(table) + 1) // 2).map("{:.1%}".format, na_action="ignore").fillna("")
+    named = table.rename(columns="{:g}".format).rename_axis(index=["network", "batch size"], columns=None).reset_index()
     return named.assign(**{"batch size": named["batch size"].map("{:,}".format)})
 
 

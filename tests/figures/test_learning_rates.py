@@ -45,7 +45,7 @@ def test_first_updates_show_the_loss_or_the_gradient():
 
 
 def test_the_map_of_rates_has_the_best_rates_of_the_chosen_network():
-    chart = figures.accuracy_by_rate_and_batch(CELLS[CELLS["warmup_epochs"] == 5], BEST)
+    chart = figures.accuracy_by_rate_and_batch(CELLS[CELLS["warmup_epochs"] == 5], BEST, BEST["arch"])
     assert offered(chart, "chosen_arch") == ["resnet18", "resnet50"]
     assert "batch size: 1200; best: 0.005" in svg(chart)
 
