@@ -43,6 +43,8 @@ def plan(
         known = [results.published_or_none(slug), *finished(results.RunStore(store), slug, changes.get("data"))]
         changes["tried"] = {key: value for ds in known if ds is not None for key, value in reached(ds).items()}
     configs = recipes.configs(slug, scale, **changes)
+    if device.startswith("cuda") and isinstance(configs[0], ScalingConfig) and configs[0].device_kind == "cpu":
+        raise ValueError(f"{slug} measures on the CPU; accepted: --device cpu, or --part cuda where there is one")
     if str(changes.get("data")).startswith(datasets.IMAGEFOLDER):
         images, largest = len(datasets.train_files(changes["data"], data_dir)), max(one.batch_size for one in configs)
         if largest > images:

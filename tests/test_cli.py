@@ -135,6 +135,12 @@ def test_storage_is_measured_for_a_gpu_with_the_network_and_the_workers_of_one()
     assert said.count("loader_workers 16") == said.count("arch resnet50") == 60
 
 
+def test_ranks_are_measured_on_gpus_where_these_are_asked_for_or_not_at_all():
+    asked = ("--scale", "paper", "--device", "cuda", "--ranks", "1,2", "--dry-run")
+    assert "device_kind cuda" in dolb("sweep", "ddp-vs-horovod", *asked)
+    assert "step-timeline measures on the CPU" in dolb("sweep", "step-timeline", *asked, code=2)
+
+
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A folder that looks like the project's, and is the current one."""

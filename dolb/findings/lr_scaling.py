@@ -15,21 +15,9 @@ RULES = {"none": 0.0, "square root": 0.5, "linear": 1.0}  # the power of the bat
 
 
 def ladder(ds: xr.Dataset) -> pd.DataFrame:
-    """Return a row with its final accuracy for every run of the ladder, whose runs are the shortest.
-
-    A network of which fewer cells have run than of another is left out: its ridge would be of what ran first.
-    """
+    """Return a row with its final accuracy for every run of the ladder, whose runs are the shortest."""
     frame = final_accuracy(ds)
-    frame = frame[frame["epochs"] == frame["epochs"].min()]
-    count = frame.drop_duplicates(CELL).groupby("arch").size()
-    return frame[frame["arch"].map(count) == count.max()]
-
-
-def repeated(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the runs of the ladder of networks with the most seeds in every cell: the best rate of fewer is chance."""
-    frame = ladder(ds)
-    seeds = frame.groupby(CELL)["seed"].nunique().groupby("arch").min()
-    return frame[frame["arch"].map(seeds) == seeds.max()]
+    return frame[frame["epochs"] == frame["epochs"].min()]
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
@@ -37,41 +25,33 @@ def cells(ds: xr.Dataset) -> pd.DataFrame:
     return intervals.bootstrapped(ladder(ds), CELL, "arch")[0]
 
 
-def best_rates(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the best rate of every network and batch size, with its interval by bootstrap, and the accuracy there."""
-    groups, draws = intervals.bootstrapped(repeated(ds), CELL, "arch")
+def _peaks(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the best rate of every network and batch size, that of every draw, and the accuracy there."""
+    groups, draws = intervals.bootstrapped(ladder(ds), CELL, "arch")
     rows = []
     for values, group in groups.groupby(CELL[:2], sort=True):
-        if len(group) < 3:
-            continue
-        rates, own = group["lr"].to_numpy(), draws[:, group.index]
-        low, high = intervals.quantiles(np.array([_top(rates, draw)[0] for draw in own]))
-        best, accuracy = _top(rates, group["accuracy"].to_numpy())
-        edge = best in (rates.min(), rates.max())
-        rows.append(
-            dict(zip(CELL[:2], values, strict=True))
-            | {"best": best, "low": low, "high": high, "accuracy": accuracy, "at_edge": edge, "n": group["n"].min()}
-        )
-    return pd.DataFrame(rows, columns=[*CELL[:2], "best", "low", "high", "accuracy", "at_edge", "n"])
+        if len(group) > 2:
+            rates = group["lr"].to_numpy()
+            best, accuracy = _top(rates, group["accuracy"].to_numpy())
+            drawn = np.array([_top(rates, draw)[0] for draw in draws[:, group.index]])
+            edge = best in (rates.min(), rates.max())
+            rows.append((*values, best, *intervals.quantiles(drawn), accuracy, edge, group["n"].min(), drawn))
+    return pd.DataFrame(rows, columns=[*CELL[:2], "best", "low", "high", "accuracy", "at_edge", "n", "drawn"])
+
+
+def best_rates(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the best rate of every network and batch size, with its interval by bootstrap, and the accuracy there."""
+    return _peaks(ds).drop(columns="drawn")
 
 
 def exponents(ds: xr.Dataset) -> dict[str, Estimate]:
     """Return for every network the power of the batch size by which its best rate grows."""
-    groups, draws = intervals.bootstrapped(repeated(ds), CELL, "arch")
     found = {}
-    for arch, network in groups.groupby("arch", sort=True):
-        sizes = {size: own for size, own in network.groupby("batch_size", sort=True) if len(own) > 2}
-        if len(sizes) < 3:
-            continue
-        logs = np.log(np.array(list(sizes), dtype=float))
-
-        def slope(means: np.ndarray, sizes: dict = sizes, logs: np.ndarray = logs) -> float:
-            best = [_top(own["lr"].to_numpy(), means[own.index])[0] for own in sizes.values()]
-            return float(np.polyfit(logs, np.log(best), 1)[0])
-
-        low, high = intervals.quantiles(np.array([slope(draw) for draw in draws]))
-        least = int(min(own["n"].min() for own in sizes.values()))
-        found[str(arch)] = Estimate(slope(groups["accuracy"].to_numpy()), low, high, least)
+    for arch, own in _peaks(ds).groupby("arch", sort=True):
+        if len(own) > 2:
+            best = np.column_stack([own["best"], np.stack(own["drawn"].to_list())])
+            slopes = np.polyfit(np.log(own["batch_size"].to_numpy(dtype=float)), np.log(best), 1)[0]
+            found[str(arch)] = Estimate(float(slopes[0]), *intervals.quantiles(slopes[1:]), int(own["n"].min()))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,7 +64,7 @@ def exponent(frame: pd.DataFrame) -> Estimate | None:
     return Estimate(float(slopes[0]), *intervals.quantiles(slopes[1:]), seeds)
 
 
-def _peaks(frame: pd.DataFrame) -> dict[float, tuple[np.ndarray, int]]:
+def _peaks(frame: pd.DataFrame) -> dict[Any, tuple[np.ndarray, int]]:
     """Return for every batch size with enough lengths the best warmup, then that of every draw, and the fewest seeds.
 
     The best is where a parabola in the logarithm of one and the length, through the means by their seeds, is highest.

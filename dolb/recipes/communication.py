@@ -34,7 +34,8 @@ class _Scaling:
 
 
 # Batches are small, so that communication weighs as it does on GPUs, whose arithmetic is faster and links slower.
-_BATCH_PER_RANK, _STRONG_BATCH = 16, 64
+_BATCH_PER_RANK, _STRONG_BATCH = {"cpu": 16, "cuda": 128}, {"cpu": 64, "cuda": 512}
+_GPU_STEPS = (40, 20)  # of every network, and before they count
 _SCALING = {
     "paper": _Scaling(
         data=SYNTHETIC, archs=("smallnet-8", "resnet18", "resnet50", "vgg11"),
@@ -69,6 +70,7 @@ def ddp_vs_horovod(
     steps: int | None = None,
     libraries: Sequence[str] = LIBRARIES,
     nodes: int = 1,
+    device: str = "cpu",
 ) -> list[ScalingConfig]:
     """Throughput of training under both libraries, or those that are named, by number of ranks, repeated.
 
@@ -78,39 +80,42 @@ def ddp_vs_horovod(
     on one number of ranks), or ``all`` for these; and ``links`` (every rank on a host of its own, over links of several
     rates), which is not among ``all`` as it needs root. Networks, ranks and repetitions that are named may go beyond
     the grid: every part is then made of them. On several ``nodes``, machines of a Slurm job, it is made of the numbers
-    of ranks that they can share equally.
+    of ranks that they can share equally. With ``device`` cuda each rank has a GPU, larger batches and more steps.
     """
     if part not in ("all", *_PARTS, LINKS):
         raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
     grid = _SCALING[scale]
     every = sorted(ranks or grid.ranks)
-    same = {"experiment": "ddp-vs-horovod", "data": grid.data, "warmup_steps": 2, "pinned": True}
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    share, whole = _BATCH_PER_RANK[kind], _STRONG_BATCH[kind]
+    same = {"experiment": "ddp-vs-horovod", "data": grid.data, "device_kind": kind, "pinned": kind == "cpu"}
+    same["warmup_steps"] = 2 if kind == "cpu" else _GPU_STEPS[1]
     made: list[ScalingConfig] = []
 
     def of(arch: str, usual: int | None = None) -> dict[str, Any]:
-        own, alone = grid.steps.get(arch, _USUAL_STEPS)
+        own, alone = grid.steps.get(arch, _USUAL_STEPS) if kind == "cpu" else (_GPU_STEPS[0], _GPU_STEPS[0])
         return {**same, "arch": arch, "steps": steps or usual or own, "alone_steps": alone, "repeat": repeat}
 
     for repeat in range(repeats or grid.repeats):
         counts = [count for count in every if count > 1 or repeat < (repeats or grid.few_repeats)]
         for arch, library in product((archs or grid.archs) if part in ("weak", "all") else (), libraries):
-            made += weak(counts, _BATCH_PER_RANK, library=library, **of(arch))
+            made += weak(counts, share, library=library, **of(arch))
         for arch, library in product((archs or grid.strong_archs) if part in ("strong", "all") else (), libraries):
-            made += _strong(counts, library=library, **of(arch))
+            made += _strong(counts, share, whole, library=library, **of(arch))
         if part in ("tuning", "all") and repeat < (repeats or grid.few_repeats):
             arch, most = grid.tuned
             arch = arch if archs is None or arch in archs else archs[0]
             for settings in (one for one in _settings(grid) if one["library"] in libraries):
-                made += weak([min(most, every[-1])], _BATCH_PER_RANK, **settings, **of(arch))
+                made += weak([min(most, every[-1])], share, **settings, **of(arch))
         if part == LINKS and repeat < (repeats or grid.links_repeats):
             hosts = [count for count in ranks or grid.hosts if count > 1]
             for arch in archs or grid.links_archs:
                 for library in libraries:
-                    made += weak([1], _BATCH_PER_RANK, library=library, **of(arch))
+                    made += weak([1], share, library=library, **of(arch))
                 rates = [rate for rate in grid.links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
                 for count, rate, library in product(hosts, rates, libraries):  # libraries that are compared in turn
                     where = {"library": library, "hosts": count, "link_mbit": rate}
-                    made += weak([count], _BATCH_PER_RANK, **where, **of(arch, grid.links_steps))
+                    made += weak([count], share, **where, **of(arch, grid.links_steps))
     return list({run.key: run for run in _on_nodes(made, nodes)}.values())
 
 
@@ -123,10 +128,10 @@ def _on_nodes(runs: Sequence[ScalingConfig], nodes: int) -> list[ScalingConfig]:
     raise ValueError(f"no number of ranks can be dealt equally to {nodes} nodes; name some by --ranks")
 
 
-def _strong(counts: Sequence[int], **same: Any) -> list[ScalingConfig]:
+def _strong(counts: Sequence[int], share: int, whole: int, **same: Any) -> list[ScalingConfig]:
     """Return runs of one global batch; where weak scaling has the same, one run is for both and is called weak."""
-    runs = strong(counts, _STRONG_BATCH, **same)
-    return [replace(run, scaling="weak") if run.batch_size_per_rank == _BATCH_PER_RANK else run for run in runs]
+    runs = strong(counts, whole, **same)
+    return [replace(run, scaling="weak") if run.batch_size_per_rank == share else run for run in runs]
 
 
 def _settings(grid: _Scaling) -> list[dict[str, Any]]:

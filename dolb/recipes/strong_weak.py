@@ -8,7 +8,7 @@ an equal share of an epoch. The rate was chosen with one worker, and every run e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dolb.profiling.config import SYNTHETIC, ScalingConfig, strong, weak
@@ -16,6 +16,7 @@ from dolb.recipes.learning_rates import chosen
 from dolb.training.config import RunConfig
 
 EXPERIMENT, STEPS = "strong-weak", "strong-weak-steps"
+LUNA16 = "luna16-"
 RULES: dict[str, dict[str, Any]] = {
     "strong": {},
     "weak": {},
@@ -76,13 +77,14 @@ def strong_weak(
     workers: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int | None = None,
+    data: str | None = None,
 ) -> list[RunConfig]:
     """Runs to a target loss by rule of scaling and number of workers.
 
     ``part`` is ``volumes`` or ``small-volumes`` for the 3-D generator, ``images`` or ``more-images`` for ResNet-18 on
-    2% and 20% of CIFAR-10, or ``all``.
+    2% and 20% of CIFAR-10, or ``all``. ``data`` are other volumes for the part of their side, such as ``luna16-32``.
     """
-    loads = _WORKLOADS[scale]
+    loads = _WORKLOADS[scale] if data is None else _on_volumes(scale, data)
     cells = {
         name: [
             (load, count, rule)
@@ -96,6 +98,14 @@ def strong_weak(
         for load, count, rule in chosen(cells, part)
         for seed in seeds or range(_SEEDS[scale])
     ]
+
+
+def _on_volumes(scale: str, data: str) -> dict[str, _Workload]:
+    loads = _WORKLOADS[scale]
+    known = {load.data.replace("nodules-", LUNA16): name for name, load in loads.items() if load.arch == "volumenet"}
+    if data not in known:
+        raise ValueError(f"data {data!r} do not fit {EXPERIMENT} at {scale} scale; accepted: {', '.join(known)}")
+    return {known[data]: replace(loads[known[data]], data=data, examples=800)}  # of 888 scans; one subset of ten tests
 
 
 def _run(load: _Workload, workers: int, rule: str, epochs: int, seed: int) -> RunConfig:

@@ -136,6 +136,16 @@ def test_links_are_measured_only_where_they_are_asked_for_as_they_need_root():
     assert {run.hosts for run in recipes.configs("ddp-vs-horovod", "demo", part="links", ranks=[1, 4])} == {1, 4}
 
 
+def test_on_gpus_ranks_have_larger_batches_and_are_not_pinned():
+    runs = recipes.configs("ddp-vs-horovod", "paper", device="cuda:0", repeats=1)
+    assert {run.device_kind for run in runs} == {"cuda"}
+    assert {run.library for run in runs} == {"ddp", "horovod"}
+    assert not any(run.pinned for run in runs)
+    assert max(run.ranks * run.batch_size_per_rank for run in runs if run.scaling == "strong") == 512
+    with pytest.raises(ValueError, match="device_kind 'cpu'"):
+        recipes.configs("ddp-vs-horovod", "paper", part="links", device="cuda")
+
+
 def test_an_unknown_part_of_the_measurements_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="part 'huge' is not known; accepted: all, weak, strong, tuning"):
         recipes.configs("ddp-vs-horovod", "demo", part="huge")

@@ -49,3 +49,13 @@ def test_steps_are_timed_at_every_share_of_a_batch_and_on_real_ranks():
     assert {run.ranks for run in steps} == {1, 2, 4}
     on_gpu = recipes.configs("strong-weak-steps", "paper", part="cuda", repeats=1)
     assert {(run.ranks, run.device_kind) for run in on_gpu} == {(1, "cuda")}
+
+
+def test_real_scans_take_the_place_of_the_volumes_of_their_side():
+    runs = recipes.configs("strong-weak", "paper", data="luna16-32")
+    made = recipes.configs("strong-weak", "paper", part="volumes")
+    assert {run.data for run in runs} == {"luna16-32"}
+    assert len(runs) == len(made)
+    assert max(run.batch_size for run in runs) == 800  # all that train
+    with pytest.raises(ValueError, match="accepted: luna16-32, luna16-16"):
+        recipes.configs("strong-weak", "paper", data="cifar10")
