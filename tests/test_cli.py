@@ -102,7 +102,8 @@ def test_a_sweep_on_another_data_set_has_runs_of_its_own(photographs, tmp_path):
 
 
 def test_on_another_data_set_nothing_else_of_an_experiment_changes():
-    for slug in (slug for slug in recipes.RECIPES if recipes.takes(slug, "data")):
+    # Those of strong-weak are volumes, as many as LUNA16 has.
+    for slug in (slug for slug in recipes.RECIPES if recipes.takes(slug, "data") and slug != "strong-weak"):
         own, other = recipes.configs(slug, "demo"), recipes.configs(slug, "demo", data="mine")
         assert [run.as_dict() | {"data": "mine"} for run in own] == [run.as_dict() for run in other], slug
 
