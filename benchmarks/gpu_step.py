@@ -23,13 +23,17 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
+import xarray as xr
 from PIL import Image
 from torch.nn import functional as F
 from torchvision.transforms import v2
@@ -48,7 +52,10 @@ from dolb.training.packing import runs_at_once
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "benchmarks.nc"
 EXAMPLES = 50_000
-MODES = {steps.COMPILED: "default", f"{steps.COMPILED} with graphs": "reduce-overhead"}
+COMPILED, LOADER = "torch.compile", "DataLoader"
+BY_OPTIMIZER = "training step on a GPU by optimizer"  # whose programs are the engine's, one run, named by the optimizer
+TIMES_READY = 15
+MODES = {COMPILED: "default", f"{COMPILED} with graphs": "reduce-overhead"}
 WORKERS = 8
 PREFETCHED = 2  # batches by each worker, torch's default
 # The first losses, all of one batch: the second and third follow from updates. In bfloat16 they may differ from those
@@ -83,8 +90,8 @@ def main() -> None:
         work = roofline.count(arch)
         for size in asked.batch_sizes:
             before = results.load(asked.output) if asked.output.exists() else None
-            cell = (steps.BY_OPTIMIZER if asked.optimizers else steps.ON_GPU, device_name(device), arch, size)
-            known = steps.timed(before, *cell) if before is not None else set()
+            cell = (BY_OPTIMIZER if asked.optimizers else steps.ON_GPU, device_name(device), arch, size)
+            known = programs_of(before, *cell) if before is not None else set()
             again = set() if asked.plain or asked.engine or asked.optimizers else known
             if asked.plain and steps.EAGER in known:
                 continue
@@ -92,8 +99,8 @@ def main() -> None:
                 continue
             # What takes the place of earlier figures has all that they compared.
             others = {
-                "compiled": size in asked.compiled or steps.COMPILED in again,
-                "loader": size in asked.loader or any(program.startswith(steps.LOADER) for program in again),
+                "compiled": size in asked.compiled or COMPILED in again,
+                "loader": size in asked.loader or any(program.startswith(LOADER) for program in again),
             }
             only_one = {"plain_only": asked.plain, "engine_only": asked.engine}
             if asked.optimizers:
@@ -106,7 +113,7 @@ def main() -> None:
                 "peak_flops": peak_flops,
                 "peak_bandwidth": peak_bandwidth,
             }
-            measured = steps.time_bursts(
+            measured = time_bursts(
                 {name: program.burst for name, program in timed.items()},
                 {name: program.runs for name, program in timed.items()},
                 {**about, **floors},
@@ -163,7 +170,7 @@ def training_step(
     train, test = engine.on_device(data, device)
     programs: dict[str, Program] = {} if engine_only else {steps.EAGER: _resident_loop(config, train)}
     if loader:
-        programs[f"{steps.LOADER}, {WORKERS} workers"] = _loader_loop(config, data, train)
+        programs[f"{LOADER}, {WORKERS} workers"] = _loader_loop(config, data, train)
     if compiled:
         torch._dynamo.reset()
         programs |= {name: _resident_loop(config, train, mode) for name, mode in MODES.items()}
@@ -198,7 +205,7 @@ def by_optimizer(
         torch.cuda.empty_cache()
         (programs[optimizer],) = _packed(config, data, train, test, (1,)).values()
         _check({f"plain step with {optimizer}": reference, optimizer: programs[optimizer]})
-    return programs, _about(steps.BY_OPTIMIZER, same, data, device)
+    return programs, _about(BY_OPTIMIZER, same, data, device)
 
 
 def _about(benchmark: str, config: RunConfig, data: ImageData, device: torch.device) -> dict[str, Any]:
@@ -349,6 +356,63 @@ def _first_losses(run: engine.Run) -> tuple[float, ...]:
             run.stream.synchronize()
         losses.append(run.place.loss_sum.item() / run.config.batch_size)
     return tuple(losses)
+
+
+def programs_of(ds: xr.Dataset, benchmark: str, device: str, arch: str, batch_size: int) -> set[str]:
+    """Return the programs that were timed on a device with a network and a batch size; maybe none."""
+    names = ("benchmark", "device", "arch", "batch_size", "program")
+    rows = zip(*(ds[name].to_numpy().tolist() for name in names), strict=True)
+    return {program for *cell, program in rows if cell == [benchmark, device, arch, batch_size]}
+
+
+def time_bursts(
+    bursts: Mapping[str, Burst],
+    runs_at_once: Mapping[str, int],
+    about: Mapping[str, Any],
+    *,
+    ready: Mapping[str, int] | None = None,
+    repeats: int = 5,
+    seconds: float = 0.4,
+) -> xr.Dataset:
+    """Time programs that run ahead of the host, many steps at a time, in a random order at each repetition.
+
+    Each function does that many steps and returns when the device has done them; with several runs at once, that many
+    of each. A repetition of a program takes about ``seconds``.
+
+    ``ready`` says of a program how many batches others' turns give it time to prepare. It does as many steps untimed
+    before each repetition, so that none of them flatters it, and a repetition has `TIMES_READY` times as many steps or
+    more, so that it lasts over many rounds of the workers that prepare them.
+    """
+    rng = np.random.default_rng(0)
+    ready = dict.fromkeys(bursts, 0) | dict(ready or {})
+    counts = {name: max(_steps_within(burst, seconds), TIMES_READY * ready[name]) for name, burst in bursts.items()}
+    rows: list[dict[str, Any]] = []
+    for repeat in range(repeats):
+        taken = {}
+        for name in map(str, rng.permutation(list(bursts))):
+            if ready[name]:
+                bursts[name](ready[name])
+            taken[name] = _timed(bursts[name], counts[name])
+        for name, runs in ((name, runs_at_once[name]) for name in bursts):
+            each = taken[name] / (counts[name] * runs)
+            rows.append({"program": name, "repeat": repeat, "step_seconds": each, "runs_at_once": runs})
+    return steps.dataset(pd.DataFrame(rows), about, examples=about["batch_size"])
+
+
+def _steps_within(burst: Burst, seconds: float) -> int:
+    """Warm a program up, and return how many of its steps take about that long."""
+    burst(3)
+    count, taken = 4, 0.0
+    while taken < seconds / 8 and count < 2**20:
+        count *= 2
+        taken = _timed(burst, count)
+    return max(1, round(count * seconds / taken))
+
+
+def _timed(burst: Burst, count: int) -> float:
+    start = time.perf_counter()
+    burst(count)
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from benchmarks import cpu_step
+from benchmarks import cpu_step, gpu_step
 from dolb import results
 from dolb.findings import engine as findings
+from dolb.findings.runs import narrow
 from dolb.profiling import steps
 
 PROGRAMS = ["stock torch", "stock torch, channels_last", "dolb"]
@@ -32,7 +33,7 @@ MADE = {
 def work(monkeypatch):
     """A program that takes a millisecond a step, by a clock that it moves itself: no core is too busy for that."""
     now = [0.0]
-    monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(gpu_step, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def work(count):
         now[0] += 0.001 * count
@@ -70,7 +71,7 @@ def test_a_later_run_replaces_its_own_rows_and_keeps_the_others(measured, tmp_pa
     path = shutil.copy(measured[0], tmp_path)
     run_benchmark(path, "--batch-sizes", 8)
     before, after = results.load(measured[0]), results.load(path)
-    kept, renewed = ([steps.select(ds, steps.ON_CPU, batch_sizes=[size]) for ds in (before, after)] for size in (4, 8))
+    kept, renewed = ([narrow(ds, benchmark=steps.ON_CPU, batch_size=size) for ds in (before, after)] for size in (4, 8))
     assert kept[0].equals(kept[1])
     assert renewed[0].sizes == renewed[1].sizes
     assert not renewed[0]["step_seconds"].equals(renewed[1]["step_seconds"])
@@ -104,20 +105,20 @@ def test_ratios_are_of_medians_and_their_interval_lies_within_the_repeats():
 
 def test_a_program_timed_later_is_added_to_its_cell_and_gets_no_ratio(work):
     """The eager loop and the engine may be timed at different times; what one process timed in turns is compared."""
-    eager = steps.time_bursts({"eager": work}, {"eager": 1}, MADE, repeats=3, seconds=0.01)
+    eager = gpu_step.time_bursts({"eager": work}, {"eager": 1}, MADE, repeats=3, seconds=0.01)
     ours = {"dolb, one run": 1, "dolb, 4 runs at once": 4}
-    later = steps.time_bursts(dict.fromkeys(ours, work), ours, MADE, repeats=2, seconds=0.01)
+    later = gpu_step.time_bursts(dict.fromkeys(ours, work), ours, MADE, repeats=2, seconds=0.01)
     for first, second in ((eager, later), (later, eager)):
         both = results.validate(steps.replace(first, [second], by_program=True))
         assert both.sizes["run"] == 3 + 2 * 2
-        assert steps.timed(both, *(MADE[name] for name in CELL)) == {"eager", *ours}
+        assert gpu_step.programs_of(both, *(MADE[name] for name in CELL)) == {"eager", *ours}
         cells = findings.compare(both, "eager").set_index("program")
         assert cells["repeats"].to_dict() == {"eager": 3} | dict.fromkeys(ours, 2)
         assert cells.loc["eager", "ratio"] == 1
         assert cells.loc[list(ours), ["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
         assert (cells["images_per_second"] > 0).all()
     # What is timed again makes room for itself alone, and a whole measurement for all of its cell.
-    again = steps.time_bursts({"eager": work}, {"eager": 1}, MADE, repeats=4, seconds=0.01)
+    again = gpu_step.time_bursts({"eager": work}, {"eager": 1}, MADE, repeats=4, seconds=0.01)
     assert steps.replace(both, [again], by_program=True).sizes["run"] == 4 + 2 * 2
     assert steps.replace(both, [again]).sizes["run"] == 4
 
@@ -142,7 +143,7 @@ def benchmark_of(seconds):
 
 def test_bursts_of_several_runs_count_every_run_and_stand_under_their_limits(work):
     """Two programs that take 1 ms a step; one does four runs in that time, so its step takes a quarter."""
-    ds = steps.time_bursts({"one": work, "four": work}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)
+    ds = gpu_step.time_bursts({"one": work, "four": work}, {"one": 1, "four": 4}, MADE, repeats=3, seconds=0.02)
     cells = findings.with_floors(findings.compare(ds, "one"), ds).set_index("program")
     assert cells.loc["four", "ratio"] == pytest.approx(4)
     # Arithmetic takes 2 us a step and memory 1 us: 100 images in the longer of the two.
@@ -164,8 +165,8 @@ def test_batches_that_were_ready_before_a_turn_do_not_flatter_a_program(work):
         queue[0] = max(queue[0] - count, 0)
 
     bursts = {"other": other, "queued": queued}
-    ds = steps.time_bursts(bursts, dict.fromkeys(bursts, 1), MADE, ready={"queued": 16}, repeats=3, seconds=0.02)
+    ds = gpu_step.time_bursts(bursts, dict.fromkeys(bursts, 1), MADE, ready={"queued": 16}, repeats=3, seconds=0.02)
     cells = findings.compare(ds, "other").set_index("program")
     assert cells.loc["queued", "ratio"] == pytest.approx(1)
     assert timed[-2] == 16
-    assert timed[-1] >= steps.TIMES_READY * 16
+    assert timed[-1] >= gpu_step.TIMES_READY * 16

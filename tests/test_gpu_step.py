@@ -80,4 +80,4 @@ def compared(timed, about, base):
     bursts, runs, ready = (
         {name: getattr(one, what) for name, one in timed.items()} for what in ("burst", "runs", "ready")
     )
-    return findings.compare(steps.time_bursts(bursts, runs, about, ready=ready, repeats=2, seconds=0.05), base)
+    return findings.compare(gpu_step.time_bursts(bursts, runs, about, ready=ready, repeats=2, seconds=0.05), base)

@@ -18,16 +18,14 @@ Step = Callable[[], float]  # does one step and returns its loss
 
 # How published benchmarks name what was timed, and the programs (benchmarks/cpu_step.py, benchmarks/gpu_step.py).
 ON_CPU, STOCK = "training step on a CPU", "stock torch"
-ON_GPU, EAGER, COMPILED, LOADER = "training step on a GPU", "plain eager loop", "torch.compile", "DataLoader"
+ON_GPU, EAGER = "training step on a GPU", "plain eager loop"
 ENGINE = "dolb, "  # with how many runs share the GPU
 FILTERED_FOLDER = "dolb filter of a folder of images"  # a step is the whole command (benchmarks/own_filter.py)
-BY_OPTIMIZER = "training step on a GPU by optimizer"  # whose programs are the engine's, one run, named by the optimizer
 
 # Losses of the first steps may differ by this much, relatively. The second and third follow from gradients and updates,
 # so a program that leaves something out is refused. Later losses are not compared: rounding in another order, as two
 # memory layouts of stock torch have it, starts at 1e-7 and grows to some percent within ten steps.
 TOLERANCE, CHECKED_STEPS = 1e-3, 3
-TIMES_READY = 15
 _SAME = ["benchmark", "device", "arch", "batch_size"]
 
 
@@ -78,56 +76,6 @@ def time_programs(
     return dataset(pd.DataFrame(rows), about, examples=about["batch_size"])
 
 
-def time_bursts(
-    bursts: Mapping[str, Callable[[int], None]],
-    runs_at_once: Mapping[str, int],
-    about: Mapping[str, Any],
-    *,
-    ready: Mapping[str, int] | None = None,
-    repeats: int = 5,
-    seconds: float = 0.4,
-) -> xr.Dataset:
-    """Time programs that run ahead of the host, many steps at a time, in a random order at each repetition.
-
-    Each function does that many steps and returns when the device has done them; with several runs at once, that many
-    of each. A repetition of a program takes about ``seconds``.
-
-    ``ready`` says of a program how many batches others' turns give it time to prepare. It does as many steps untimed
-    before each repetition, so that none of them flatters it, and a repetition has `TIMES_READY` times as many steps or
-    more, so that it lasts over many rounds of the workers that prepare them.
-    """
-    rng = np.random.default_rng(0)
-    ready = dict.fromkeys(bursts, 0) | dict(ready or {})
-    steps = {name: max(_steps_within(burst, seconds), TIMES_READY * ready[name]) for name, burst in bursts.items()}
-    rows: list[dict[str, Any]] = []
-    for repeat in range(repeats):
-        taken = {}
-        for name in map(str, rng.permutation(list(bursts))):
-            if ready[name]:
-                bursts[name](ready[name])
-            taken[name] = _timed(bursts[name], steps[name])
-        for name, runs in ((name, runs_at_once[name]) for name in bursts):
-            each = taken[name] / (steps[name] * runs)
-            rows.append({"program": name, "repeat": repeat, "step_seconds": each, "runs_at_once": runs})
-    return dataset(pd.DataFrame(rows), about, examples=about["batch_size"])
-
-
-def _steps_within(burst: Callable[[int], None], seconds: float) -> int:
-    """Warm a program up, and return how many of its steps take about that long."""
-    burst(3)
-    steps, taken = 4, 0.0
-    while taken < seconds / 8 and steps < 2**20:
-        steps *= 2
-        taken = _timed(burst, steps)
-    return max(1, round(steps * seconds / taken))
-
-
-def _timed(burst: Callable[[int], None], steps: int) -> float:
-    start = time.perf_counter()
-    burst(steps)
-    return time.perf_counter() - start
-
-
 def _check(losses: Mapping[str, Sequence[float]]) -> None:
     reference, *others = losses
     expected = np.array(losses[reference][:CHECKED_STEPS])
@@ -174,25 +122,5 @@ def _with_columns(ds: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
     return ds.assign({name: ("run", np.full(ds.sizes["run"], blank[name])) for name in names})
 
 
-def timed(ds: xr.Dataset, benchmark: str, device: str, arch: str, batch_size: int) -> set[str]:
-    """Return the programs that were timed on a device with a network and a batch size; maybe none."""
-    cell = (benchmark, device, arch, batch_size)
-    return {program for *names, program in _names(ds, [*_SAME, "program"]) if tuple(names) == cell}
-
-
-def select(
-    ds: xr.Dataset, benchmark: str, archs: Sequence[str] | None = None, batch_sizes: Sequence[int] | None = None
-) -> xr.Dataset:
-    """Keep the rows of one benchmark, and of these networks and batch sizes; None is all there are."""
-    wanted: dict[str, Sequence | None] = {"benchmark": [benchmark], "arch": archs, "batch_size": batch_sizes}
-    kept = np.ones(ds.sizes["run"], dtype=bool)
-    for name, values in wanted.items():
-        if values is not None:
-            kept &= np.isin(ds[name].to_numpy(), list(values))
-    if not kept.any():
-        raise ValueError(f"no measurement of {wanted}; there are: {sorted(set(_names(ds)))}")
-    return ds.isel(run=kept)
-
-
-def _names(ds: xr.Dataset, names: Sequence[str] = tuple(_SAME)) -> list[tuple]:
+def _names(ds: xr.Dataset, names: Sequence[str]) -> list[tuple]:
     return list(zip(*(ds[name].to_numpy().tolist() for name in names), strict=True))

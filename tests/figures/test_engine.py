@@ -8,11 +8,12 @@ from drawn import offered, svg
 from dolb import results
 from dolb.figures import engine as figures
 from dolb.findings import engine as study
+from dolb.findings.runs import narrow
 from dolb.profiling import steps
 
 
 def test_bars_have_a_row_each_and_speeds_their_limits():
-    ds = steps.select(results.published("benchmarks"), steps.ON_GPU)
+    ds = narrow(results.published("benchmarks"), benchmark=steps.ON_GPU)
     cells = study.with_floors(study.compare(ds, steps.EAGER), ds)
     gpu = study.named(study.beside_the_engine(cells, steps.ENGINE))
     ratios = study.ratios(gpu[gpu["program"].str.startswith(steps.ENGINE)], steps.EAGER)

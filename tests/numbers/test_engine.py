@@ -7,6 +7,7 @@ from agreement import agrees
 
 from dolb import results
 from dolb.findings import engine as study
+from dolb.findings.runs import narrow
 from dolb.profiling import steps
 
 NUMBERS = Path(__file__).parent
@@ -19,13 +20,13 @@ def published():
 
 
 def test_speeds_on_a_gpu(published):
-    ds = steps.select(published, steps.ON_GPU)
+    ds = narrow(published, benchmark=steps.ON_GPU)
     cells = study.with_floors(study.compare(ds, steps.EAGER), ds)
     agrees(study.beside_the_engine(cells, steps.ENGINE), "benchmarks-gpu", CELL)
 
 
 def test_speeds_on_a_cpu(published):
-    agrees(study.compare(steps.select(published, steps.ON_CPU), steps.STOCK), "benchmarks", CELL)
+    agrees(study.compare(narrow(published, benchmark=steps.ON_CPU), steps.STOCK), "benchmarks", CELL)
 
 
 def test_what_the_fast_path_changes():
