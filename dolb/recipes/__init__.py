@@ -9,7 +9,6 @@ masks, and those of communication and of storage lists of measurements.
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -106,7 +105,7 @@ def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     if scale not in SCALES:
         raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
     recipe, asked = require(slug), {name: value for name, value in changes.items() if value is not None}
-    known = [name for name in inspect.signature(recipe).parameters if name != "scale"]
+    known = list(getattr(recipe, "takes", ()))
     if odd := [name for name in asked if name not in known]:
         others = ", ".join(name for name in RECIPES if takes(name, odd[0])) or "no experiment"
         raise ValueError(
@@ -124,7 +123,7 @@ def data_sets(slug: str) -> set[str]:
 
 def takes(slug: str, name: str) -> bool:
     """Return whether the runs of an experiment follow from something of that name, such as ``kept`` or ``tried``."""
-    return name in inspect.signature(require(slug)).parameters
+    return name in getattr(require(slug), "takes", ())
 
 
 def lacking(slug: str, keys: Collection[str], sizes: Mapping[str, int], tried: Mapping[str, float]) -> str:

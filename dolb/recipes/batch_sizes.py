@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dolb.recipes.asked import Asked, recipe
 from dolb.training.config import NoiseScaleConfig, RunConfig
 
 # The study reports neither; these are the usual values, the same for every run.
@@ -93,17 +94,8 @@ _COUNTED: dict[str, dict[str, Any]] = {"paper": {}, "demo": {"batch_sizes": (16,
 _NOISE_SEEDS = {"resnet18": (0, 1, 2), "resnet34": (0, 1, 2)}
 
 
-def batch_size(
-    scale: str,
-    *,
-    part: str = "all",
-    archs: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    lrs: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("part", "archs", "batch_sizes", "lrs", "seeds", "epochs", "data")
+def batch_size(scale: str, ask: Asked) -> list[RunConfig]:
     """Accuracy against batch size, by network and rate: constant rate, no warmup, a fixed number of epochs.
 
     ``part`` is ``curve`` for that grid, where the batch is one worker's below a size and eight workers' from there on;
@@ -123,103 +115,81 @@ def batch_size(
     )
     make = _digits_run if scale == "demo" else _cifar10_run
     first, rate = next(iter(networks)), _ONE_RATE[scale]
-    apart = _within(first, archs) and _within(rate, lrs)
-    seams = {arch: sizes for arch, sizes in _SEAM[scale].items() if _within(arch, archs) and _within(rate, lrs)}
+    apart = _within(first, ask.archs) and _within(rate, ask.lrs)
+    seams = {arch: sizes for arch, sizes in _SEAM[scale].items() if _within(arch, ask.archs) and _within(rate, ask.lrs)}
     parts = {
         "curve": [
             make(arch=arch, lr=lr, batch_size=size, seed=seed, bn_workers=WORKERS if distributed else 1)
-            for arch in archs or networks
+            for arch in ask.archs or networks
             for own in [networks.get(arch, whole)]
-            for lr in asked(lrs, own.lrs, () if archs else whole.lrs)
-            for size in asked(batch_sizes, own.batch_sizes, () if archs else whole.batch_sizes)
+            for lr in asked(ask.lrs, own.lrs, () if ask.archs else whole.lrs)
+            for size in asked(ask.batch_sizes, own.batch_sizes, () if ask.archs else whole.batch_sizes)
             for distributed in [size >= DISTRIBUTED_FROM]
-            for seed in seeds or own.seeds(lr, size)
+            for seed in ask.seeds or own.seeds(lr, size)
         ],
         "statistics": [
             make(arch=first, lr=rate, batch_size=size, seed=seed, bn_workers=1)
             for size in networks[first].batch_sizes
-            for seed in seeds or networks[first].distributed_seeds
-            if apart and size >= DISTRIBUTED_FROM and _within(size, batch_sizes)
+            for seed in ask.seeds or networks[first].distributed_seeds
+            if apart and size >= DISTRIBUTED_FROM and _within(size, ask.batch_sizes)
         ]
         + [
             make(arch=arch, lr=rate, batch_size=size, seed=seed, bn_workers=1)
             for arch, sizes in seams.items()
             for size in sizes
-            for seed in seeds or networks[arch].distributed_seeds
-            if _within(size, batch_sizes)
+            for seed in ask.seeds or networks[arch].distributed_seeds
+            if _within(size, ask.batch_sizes)
         ],
     } | {
         name: [
             make(arch=first, lr=rate, batch_size=size, seed=seed, bn_workers=workers)
             for workers in shares[scale]
-            for seed in seeds or _SHARE_SEEDS[scale]
-            if apart and _within(size, batch_sizes)
+            for seed in ask.seeds or _SHARE_SEEDS[scale]
+            if apart and _within(size, ask.batch_sizes)
         ]
         for name, size, shares in (
             ("shares", _SHARED_BATCH[scale], _SHARES),
             ("rests", _BATCH_WITH_REST[scale], _RESTS_SHARED),
         )
     }
-    if part not in (*parts, "all"):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(parts)}")
-    chosen = [run for name, runs in parts.items() if part in (name, "all") for run in runs]
-    order = list(archs or networks)
+    if ask.part not in (*parts, "all"):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(parts)}")
+    chosen = [run for name, runs in parts.items() if ask.part in (name, "all") for run in runs]
+    order = list(ask.archs or networks)
     chosen.sort(key=lambda run: order.index(run.arch))  # a stable sort: within a network, part after part
-    given = {name: value for name, value in (("epochs", epochs), ("data", data)) if value is not None}
+    given = {name: value for name, value in (("epochs", ask.epochs), ("data", ask.data)) if value is not None}
     chosen = [replace(run, **given) for run in chosen]  # type: ignore[arg-type]
     return list({run.key: run for run in chosen}.values())
 
 
-def even_batches(
-    scale: str,
-    *,
-    archs: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("archs", "batch_sizes", "seeds", "epochs", "data")
+def even_batches(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs like some of the study's, with eight workers and a batch that divides the data evenly."""
     return [
         RunConfig(**run.as_dict() | {"experiment": "even-batches", "bn_workers": WORKERS})
         for arch, sizes in _EVEN_SIZES[scale].items()
         for size in sizes
-        if _within(arch, archs) and _within(size, batch_sizes)
+        if _within(arch, ask.archs) and _within(size, ask.batch_sizes)
         for run in batch_size(
             scale, part="curve", archs=[arch], batch_sizes=[size], lrs=[_ONE_RATE[scale]],
-            seeds=seeds or _EVEN_SEEDS.get(arch, (0,)), epochs=epochs, data=data,
+            seeds=ask.seeds or _EVEN_SEEDS.get(arch, (0,)), epochs=ask.epochs, data=ask.data,
         )
     ]  # fmt: skip
 
 
-def two_each(
-    scale: str,
-    *,
-    batch_sizes: Sequence[int] | None = None,
-    lrs: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("batch_sizes", "lrs", "seeds", "epochs", "data")
+def two_each(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs of the study's smallest batches as workers with two images each have them, who share a gradient alone."""
     (sizes, rates), arch = _TWO_EACH[scale], next(iter(_NETWORKS[scale]))
     runs = batch_size(
-        scale, part="curve", archs=[arch], batch_sizes=batch_sizes or sizes, lrs=lrs or rates,
-        seeds=seeds or _SHARE_SEEDS[scale], epochs=epochs, data=data,
+        scale, part="curve", archs=[arch], batch_sizes=ask.batch_sizes or sizes, lrs=ask.lrs or rates,
+        seeds=ask.seeds or _SHARE_SEEDS[scale], epochs=ask.epochs, data=ask.data,
     )  # fmt: skip
     return [replace(run, experiment="two-each", bn_workers=max(1, run.batch_size // 2)) for run in runs]
 
 
-def critical_batch(
-    scale: str,
-    *,
-    archs: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    lrs: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[NoiseScaleConfig]:
+@recipe("archs", "batch_sizes", "lrs", "seeds", "epochs", "data")
+def critical_batch(scale: str, ask: Asked) -> list[NoiseScaleConfig]:
     """Runs of the study during which the noise of the gradient is measured early, halfway and at the end.
 
     Batch norm takes its statistics over as many images in training as in measuring, so that what is measured is the
@@ -228,10 +198,11 @@ def critical_batch(
     share, gradients = _MEASURED[scale]
     runs = [
         run
-        for arch in archs or _DEPTHS[scale]
+        for arch in ask.archs or _DEPTHS[scale]
         for run in batch_size(
-            scale, part="curve", archs=[arch], batch_sizes=batch_sizes or [share], lrs=lrs or [_ONE_RATE[scale]],
-            seeds=seeds or _NOISE_SEEDS.get(arch, (0,)), epochs=epochs, data=data,
+            scale, part="curve", archs=[arch], batch_sizes=ask.batch_sizes or [share],
+            lrs=ask.lrs or [_ONE_RATE[scale]], seeds=ask.seeds or _NOISE_SEEDS.get(arch, (0,)), epochs=ask.epochs,
+            data=ask.data,
         )
     ]  # fmt: skip
     return [
@@ -244,16 +215,12 @@ def critical_batch(
     ]
 
 
-def trade_off(
-    scale: str,
-    *,
-    archs: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("archs", "seeds", "epochs", "data")
+def trade_off(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs of the study by which the updates to a training loss are counted: its curves, of the demo's a part."""
-    return batch_size(scale, part="curve", archs=archs, seeds=seeds, epochs=epochs, data=data, **_COUNTED[scale])
+    return batch_size(
+        scale, part="curve", archs=ask.archs, seeds=ask.seeds, epochs=ask.epochs, data=ask.data, **_COUNTED[scale]
+    )
 
 
 def _phases(epochs: int) -> str:

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from dolb.profiling.config import LIBRARIES, SYNTHETIC, ScalingConfig, strong, weak
+from dolb.recipes.asked import Asked, recipe
 
 
 @dataclass(frozen=True)
@@ -60,18 +61,8 @@ _USUAL_STEPS = (10, 4)  # of a network beyond the grid
 _LEAST_MBIT = {"vgg11": 1000.0}
 
 
-def ddp_vs_horovod(
-    scale: str,
-    *,
-    part: str = "all",
-    archs: Sequence[str] | None = None,
-    ranks: Sequence[int] | None = None,
-    repeats: int | None = None,
-    steps: int | None = None,
-    libraries: Sequence[str] = LIBRARIES,
-    nodes: int = 1,
-    device: str = "cpu",
-) -> list[ScalingConfig]:
+@recipe("part", "archs", "ranks", "repeats", "steps", "nodes", "device", libraries=LIBRARIES)
+def ddp_vs_horovod(scale: str, ask: Asked) -> list[ScalingConfig]:
     """Throughput of training under both libraries, or those that are named, by number of ranks, repeated.
 
     A repetition is made whole before the next, so that runs that are compared lie close in time. Each is compared with
@@ -82,11 +73,11 @@ def ddp_vs_horovod(
     the grid: every part is then made of them. On several ``nodes``, machines of a Slurm job, it is made of the numbers
     of ranks that they can share equally. With ``device`` cuda each rank has a GPU, larger batches and more steps.
     """
-    if part not in ("all", *_PARTS, LINKS):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
+    if ask.part not in ("all", *_PARTS, LINKS):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
     grid = _SCALING[scale]
-    every = sorted(ranks or grid.ranks)
-    kind = "cuda" if device.startswith("cuda") else "cpu"
+    every = sorted(ask.ranks or grid.ranks)
+    kind = "cuda" if ask.device.startswith("cuda") else "cpu"
     share, whole = _BATCH_PER_RANK[kind], _STRONG_BATCH[kind]
     same = {"experiment": "ddp-vs-horovod", "data": grid.data, "device_kind": kind, "pinned": kind == "cpu"}
     same["warmup_steps"] = 2 if kind == "cpu" else _GPU_STEPS[1]
@@ -94,29 +85,31 @@ def ddp_vs_horovod(
 
     def of(arch: str, usual: int | None = None) -> dict[str, Any]:
         own, alone = grid.steps.get(arch, _USUAL_STEPS) if kind == "cpu" else (_GPU_STEPS[0], _GPU_STEPS[0])
-        return {**same, "arch": arch, "steps": steps or usual or own, "alone_steps": alone, "repeat": repeat}
+        return {**same, "arch": arch, "steps": ask.steps or usual or own, "alone_steps": alone, "repeat": repeat}
 
-    for repeat in range(repeats or grid.repeats):
-        counts = [count for count in every if count > 1 or repeat < (repeats or grid.few_repeats)]
-        for arch, library in product((archs or grid.archs) if part in ("weak", "all") else (), libraries):
+    for repeat in range(ask.repeats or grid.repeats):
+        counts = [count for count in every if count > 1 or repeat < (ask.repeats or grid.few_repeats)]
+        for arch, library in product((ask.archs or grid.archs) if ask.part in ("weak", "all") else (), ask.libraries):
             made += weak(counts, share, library=library, **of(arch))
-        for arch, library in product((archs or grid.strong_archs) if part in ("strong", "all") else (), libraries):
+        for arch, library in product(
+            (ask.archs or grid.strong_archs) if ask.part in ("strong", "all") else (), ask.libraries
+        ):
             made += _strong(counts, share, whole, library=library, **of(arch))
-        if part in ("tuning", "all") and repeat < (repeats or grid.few_repeats):
+        if ask.part in ("tuning", "all") and repeat < (ask.repeats or grid.few_repeats):
             arch, most = grid.tuned
-            arch = arch if archs is None or arch in archs else archs[0]
-            for settings in (one for one in _settings(grid) if one["library"] in libraries):
+            arch = arch if ask.archs is None or arch in ask.archs else ask.archs[0]
+            for settings in (one for one in _settings(grid) if one["library"] in ask.libraries):
                 made += weak([min(most, every[-1])], share, **settings, **of(arch))
-        if part == LINKS and repeat < (repeats or grid.links_repeats):
-            hosts = [count for count in ranks or grid.hosts if count > 1]
-            for arch in archs or grid.links_archs:
-                for library in libraries:
+        if ask.part == LINKS and repeat < (ask.repeats or grid.links_repeats):
+            hosts = [count for count in ask.ranks or grid.hosts if count > 1]
+            for arch in ask.archs or grid.links_archs:
+                for library in ask.libraries:
                     made += weak([1], share, library=library, **of(arch))
                 rates = [rate for rate in grid.links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
-                for count, rate, library in product(hosts, rates, libraries):  # libraries that are compared in turn
+                for count, rate, library in product(hosts, rates, ask.libraries):  # libraries that are compared in turn
                     where = {"library": library, "hosts": count, "link_mbit": rate}
                     made += weak([count], share, **where, **of(arch, grid.links_steps))
-    return list({run.key: run for run in _on_nodes(made, nodes)}.values())
+    return list({run.key: run for run in _on_nodes(made, ask.nodes)}.values())
 
 
 def _on_nodes(runs: Sequence[ScalingConfig], nodes: int) -> list[ScalingConfig]:
@@ -143,14 +136,8 @@ def _settings(grid: _Scaling) -> list[dict[str, Any]]:
     return [*horovod, *({"library": "ddp", "bucket_mb": size} for size in grid.buckets_mb)]
 
 
-def step_timeline(
-    scale: str,
-    *,
-    archs: Sequence[str] | None = None,
-    ranks: Sequence[int] | None = None,
-    repeats: int | None = None,
-    libraries: Sequence[str] = LIBRARIES,
-) -> list[ScalingConfig]:
+@recipe("archs", "ranks", "repeats", libraries=LIBRARIES)
+def step_timeline(scale: str, ask: Asked) -> list[ScalingConfig]:
     """A few traced steps of one network on a few ranks under both libraries, or those that are named, repeated.
 
     DDP's buckets are small enough that a step has several of them even where the network is small.
@@ -163,8 +150,8 @@ def step_timeline(
             trace_steps=3, bucket_mb=0.02 if arch.startswith("smallnet") else 25.0, repeat=repeat,
             **few,
         )
-        for repeat in range(repeats or times)
-        for arch in archs or (arch_of,)
-        for count in ranks or (ranks_of,)
-        for library in libraries
+        for repeat in range(ask.repeats or times)
+        for arch in ask.archs or (arch_of,)
+        for count in ask.ranks or (ranks_of,)
+        for library in ask.libraries
     ]  # fmt: skip

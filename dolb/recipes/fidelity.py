@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from dolb.recipes.asked import Asked, recipe
 from dolb.recipes.batch_sizes import MOMENTUM, WEIGHT_DECAY, WORKERS
 from dolb.recipes.study import tuned_run
 from dolb.training.config import RunConfig
@@ -18,22 +18,21 @@ _SEEDS = {"paper": range(10), "demo": range(2)}
 PRECISIONS = {"plain": "fp32", "fast": "bf16"}
 
 
-def fidelity(
-    scale: str, *, part: str = "all", seeds: Sequence[int] | None = None, epochs: int | None = None
-) -> list[RunConfig]:
+@recipe("part", "seeds", "epochs")
+def fidelity(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs of the batch-size study and the tuned recipe, ``fast`` as these make them and ``plain`` in float32, or both.
 
     The plain ones are meant for torch's own operations, one after the other: ``dolb sweep fidelity --part plain --step
     eager``. A demo has only these: a CPU has no other path.
     """
-    if part not in ("all", *PRECISIONS):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(PRECISIONS)}")
+    if ask.part not in ("all", *PRECISIONS):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(PRECISIONS)}")
     known = {"plain": "fp32"} if scale == "demo" else PRECISIONS
-    chosen = [precision for name, precision in known.items() if part in (name, "all")]
+    chosen = [precision for name, precision in known.items() if ask.part in (name, "all")]
     same: dict[str, Any] = (
-        {"data": "digits", "arch": "smallnet-4", "epochs": epochs or 6}
+        {"data": "digits", "arch": "smallnet-4", "epochs": ask.epochs or 6}
         if scale == "demo"
-        else {"data": "cifar10", "arch": "resnet18", "epochs": epochs or 50, "bn_workers": WORKERS}
+        else {"data": "cifar10", "arch": "resnet18", "epochs": ask.epochs or 50, "bn_workers": WORKERS}
     )
     cells = [
         RunConfig(
@@ -41,15 +40,15 @@ def fidelity(
             weight_decay=WEIGHT_DECAY, **same,
         )
         for precision in chosen
-        for seed in seeds or _SEEDS[scale]
+        for seed in ask.seeds or _SEEDS[scale]
         for size, lr in _CELLS[scale]
     ]  # fmt: skip
     tuned = [
         tuned_run(
-            scale, "fidelity", arch, size, epochs=epochs, seed=seed, precision=precision, bn_workers=WORKERS
+            scale, "fidelity", arch, size, epochs=ask.epochs, seed=seed, precision=precision, bn_workers=WORKERS
         )
         for precision in chosen
         for arch, size, count in _TUNED[scale]
-        for seed in seeds or range(count)
+        for seed in ask.seeds or range(count)
     ]  # fmt: skip
     return cells + tuned

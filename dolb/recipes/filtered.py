@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dolb.filtering.config import BASELINES, FLAGGED, FilterConfig
+from dolb.recipes.asked import Asked, recipe
 from dolb.recipes.batch_sizes import WORKERS
 from dolb.recipes.learning_rates import chosen
 from dolb.recipes.masks import (
@@ -80,17 +81,8 @@ class _Cell(NamedTuple):
     kept: int | None = None
 
 
-def filtered_small_batch(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    weight_decays: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    kept: tuple[int, int] | None = None,
-    own: Mapping[str, np.ndarray] | None = None,
-) -> list[RunConfig]:
+@recipe("sets", "batch_sizes", "weight_decays", "seeds", "epochs", "kept", "own")
+def filtered_small_batch(scale: str, ask: Asked) -> list[RunConfig]:
     """Return runs of one worker with small batches, on full, network filtered and random data, by weight decay.
 
     Every other set is run at the largest of the batch sizes, with fewer seeds and the study's weight decays alone. With
@@ -99,82 +91,61 @@ def filtered_small_batch(
     name that runs call them, as ``masks.own_sets`` returns.
     """
     largest, study_sets = SMALL[scale][-1], SETS if scale == "paper" else DEMO_SETS
-    added, few, many = _own_names(own), SMALL_SEEDS[scale], MAIN_SEEDS[scale]
+    added, few, many = _own_names(ask.own), SMALL_SEEDS[scale], MAIN_SEEDS[scale]
     main = (*MAIN_SETS, *added)
     cells = [
         _Cell(size, name, seed, {"weight_decay": decay}, twice)
-        for size in batch_sizes or SMALL[scale]
-        for name in dict.fromkeys((*(sets or (study_sets if size == largest else MAIN_SETS)), *added))
-        for decay in weight_decays or (*WEIGHT_DECAYS[scale], *(BEYOND[scale] if name in main else ()))
-        for seed in seeds or range(many if name in main else few)
+        for size in ask.batch_sizes or SMALL[scale]
+        for name in dict.fromkeys((*(ask.sets or (study_sets if size == largest else MAIN_SETS)), *added))
+        for decay in ask.weight_decays or (*WEIGHT_DECAYS[scale], *(BEYOND[scale] if name in main else ()))
+        for seed in ask.seeds or range(many if name in main else few)
         for twice in [size == largest and name in main and seed not in range(few, many)]
     ]
-    return _runs(scale, "filtered-small-batch", cells, epochs, kept, own)
+    return _runs(scale, "filtered-small-batch", cells, ask.epochs, ask.kept, ask.own)
 
 
-def filtered_large_batch(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    kept: tuple[int, int] | None = None,
-    own: Mapping[str, np.ndarray] | None = None,
-) -> list[RunConfig]:
+@recipe("sets", "batch_sizes", "seeds", "epochs", "kept", "own")
+def filtered_large_batch(scale: str, ask: Asked) -> list[RunConfig]:
     """Return runs of eight workers with large batches, on full, network filtered and random data.
 
     The best of the baselines with small batches is beside them, once it is known, with fewer seeds. With ``kept``, how
     many examples the masks keep and of how many, each smaller set also has runs that make as many updates as those on
     full data. ``own`` adds sets, as in ``filtered_small_batch``.
     """
-    added, (few, many) = _own_names(own), LARGE_SEEDS[scale]
+    added, (few, many) = _own_names(ask.own), LARGE_SEEDS[scale]
     main = (*MAIN_SETS, *added)
     study = STUDIES[scale]
     standard = (*MAIN_SETS, *filter(None, [study.best_baseline, "pretrained" if study.pretrained else ""]))
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS})
-        for size in batch_sizes or LARGE[scale]
+        for size in ask.batch_sizes or LARGE[scale]
         for fewer in [many if size >= MORE_SEEDS_FROM[scale] else few]
-        for name in dict.fromkeys((*(sets or standard), *added))
-        for seed in seeds or range(MAIN_SEEDS[scale] if name in main else fewer)
+        for name in dict.fromkeys((*(ask.sets or standard), *added))
+        for seed in ask.seeds or range(MAIN_SEEDS[scale] if name in main else fewer)
     ]
-    return _runs(scale, "filtered-large-batch", cells, epochs, kept, own)
+    return _runs(scale, "filtered-large-batch", cells, ask.epochs, ask.kept, ask.own)
 
 
-def default_radius(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    kept: tuple[int, int] | None = None,
-) -> list[RunConfig]:
+@recipe("sets", "batch_sizes", "seeds", "epochs", "kept")
+def default_radius(scale: str, ask: Asked) -> list[RunConfig]:
     """Return runs on what DBSCAN's own default radius keeps, and on random sets of that size.
 
     They are those of the experiment on large batches, where the study's finding lies; what runs on full data reach is
     known from there. The map is by a network that the recipe of these runs trains; it is weaker than the other
     extractors, and more of its map is noise.
     """
-    cells = _by_default(scale, sets, batch_sizes, seeds)
-    return _runs(scale, "default-radius", cells, epochs, kept, family=default_masks)
+    cells = _by_default(scale, ask.sets, ask.batch_sizes, ask.seeds)
+    return _runs(scale, "default-radius", cells, ask.epochs, ask.kept, family=default_masks)
 
 
-def default_of_2020(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-) -> list[RunConfig]:
+@recipe("sets", "batch_sizes", "seeds", "epochs")
+def default_of_2020(scale: str, ask: Asked) -> list[RunConfig]:
     """Return the same on a map by the first extractor and openTSNE's defaults of 2020, where little is noise.
 
     That little hardly changes the updates of an epoch, so all are of equal epochs.
     """
-    cells = _by_default(scale, sets, batch_sizes, seeds)
-    return _runs(scale, "default-of-2020", cells, epochs, None, family=masks_of_2020)
+    cells = _by_default(scale, ask.sets, ask.batch_sizes, ask.seeds)
+    return _runs(scale, "default-of-2020", cells, ask.epochs, None, family=masks_of_2020)
 
 
 def _by_default(
@@ -188,34 +159,20 @@ def _by_default(
     ]
 
 
-def other_masks(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-) -> list[RunConfig]:
+@recipe("sets", "batch_sizes", "seeds", "epochs")
+def other_masks(scale: str, ask: Asked) -> list[RunConfig]:
     """Return runs of the experiment on large batches on masks of further trainings of the extractor."""
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS})
-        for size in batch_sizes or OTHER_MASKS_AT[scale]
-        for name in sets or other_trainings(scale)
-        for seed in seeds or range(OTHER_MASKS_SEEDS[scale])
+        for size in ask.batch_sizes or OTHER_MASKS_AT[scale]
+        for name in ask.sets or other_trainings(scale)
+        for seed in ask.seeds or range(OTHER_MASKS_SEEDS[scale])
     ]
-    return _runs(scale, "other-masks", cells, epochs, None, family=other_trainings)
+    return _runs(scale, "other-masks", cells, ask.epochs, None, family=other_trainings)
 
 
-def crossover(
-    scale: str,
-    *,
-    part: str = "all",
-    sets: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    kept: tuple[int, int] | None = None,
-) -> list[RunConfig]:
+@recipe("part", "sets", "batch_sizes", "seeds", "epochs", "kept")
+def crossover(scale: str, ask: Asked) -> list[RunConfig]:
     """Return runs at many batch sizes about the one above which the study finds that filtered data gain.
 
     In the part ``whole`` an epoch has all its data, and with ``kept`` there are runs with equal updates too; in the
@@ -224,24 +181,17 @@ def crossover(
     parts = {
         name: [
             _Cell(size, one, seed, {"bn_workers": WORKERS, "drop_last": dropped}, twice=not dropped)
-            for size in batch_sizes or CROSSOVER[scale]
-            for one in sets or MAIN_SETS
-            for seed in seeds or range(CROSSOVER_SEEDS[scale])
+            for size in ask.batch_sizes or CROSSOVER[scale]
+            for one in ask.sets or MAIN_SETS
+            for seed in ask.seeds or range(CROSSOVER_SEEDS[scale])
         ]
         for name, dropped in (("whole", False), ("dropped", True))
     }
-    return _runs(scale, "crossover", chosen(parts, part), epochs, kept)
+    return _runs(scale, "crossover", chosen(parts, ask.part), ask.epochs, ask.kept)
 
 
-def removal_share(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    shares: Sequence[float] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-) -> list[RunConfig]:
+@recipe("sets", "shares", "batch_sizes", "seeds", "epochs")
+def removal_share(scale: str, ask: Asked) -> list[RunConfig]:
     """Return runs on what each way to choose keeps when more or fewer images go, at equal epochs and at equal updates.
 
     Those of the study's share that the experiment on large batches has are left to it.
@@ -249,45 +199,32 @@ def removal_share(
     there, examples = ("network", "random", STUDIES[scale].best_baseline), STUDIES[scale].examples
     cells = [
         _Cell(size, f"{name} {share:g}", seed, {"bn_workers": WORKERS}, kept=round(examples * (1 - share)))
-        for size in batch_sizes or REMOVED_AT[scale]
-        for share in shares or SHARES[scale]
-        for name in sets or REMOVERS
+        for size in ask.batch_sizes or REMOVED_AT[scale]
+        for share in ask.shares or SHARES[scale]
+        for name in ask.sets or REMOVERS
         if share != SHARE or name not in there
-        for seed in seeds or range(REMOVED_SEEDS[scale])
+        for seed in ask.seeds or range(REMOVED_SEEDS[scale])
     ]
-    return _runs(scale, "removal-share", cells, epochs, None, family=masks_by_share)
+    return _runs(scale, "removal-share", cells, ask.epochs, None, family=masks_by_share)
 
 
-def better_rate(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    lrs: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    kept: tuple[int, int] | None = None,
-) -> list[RunConfig]:
+@recipe("sets", "lrs", "seeds", "epochs", "kept")
+def better_rate(scale: str, ask: Asked) -> list[RunConfig]:
     """Return runs at the batch size from which the study's finding lies, at rates that do better on full data.
 
     The recipe's rate was taken so that full data come near the study's accuracy, which is lower.
     """
     cells = [
         _Cell(MORE_SEEDS_FROM[scale], name, seed, {"bn_workers": WORKERS, "lr": lr})
-        for lr in lrs or BETTER_RATES[scale]
-        for name in sets or MAIN_SETS
-        for seed in seeds or range(LARGE_SEEDS[scale][1])
+        for lr in ask.lrs or BETTER_RATES[scale]
+        for name in ask.sets or MAIN_SETS
+        for seed in ask.seeds or range(LARGE_SEEDS[scale][1])
     ]
-    return _runs(scale, "better-rate", cells, epochs, kept)
+    return _runs(scale, "better-rate", cells, ask.epochs, ask.kept)
 
 
-def tuning(
-    scale: str,
-    *,
-    batch_sizes: Sequence[int] | None = None,
-    lrs: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-) -> list[RunConfig]:
+@recipe("batch_sizes", "lrs", "seeds", "epochs")
+def tuning(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs of the recipe on full data at other rates than its own, and at its own.
 
     The larger batch is the work of eight workers, as in the experiment on large batches.
@@ -295,25 +232,24 @@ def tuning(
     (small, _), _ = STUDIES[scale].tuned
     return [
         tuned_run(
-            scale, "tuning", STUDIES[scale].trained, size, epochs=epochs, lr=lr, seed=seed,
+            scale, "tuning", STUDIES[scale].trained, size, epochs=ask.epochs, lr=lr, seed=seed,
             bn_workers=1 if size == small else WORKERS,
         )
         for size, rates in TUNING_RATES[scale].items()
-        if batch_sizes is None or size in batch_sizes
-        for lr in lrs or rates
-        for seed in seeds or TUNING_SEEDS[scale]
+        if ask.batch_sizes is None or size in ask.batch_sizes
+        for lr in ask.lrs or rates
+        for seed in ask.seeds or TUNING_SEEDS[scale]
     ]  # fmt: skip
 
 
-def extractor_tuning(
-    scale: str, *, lrs: Sequence[float] | None = None, seeds: Sequence[int] | None = None, epochs: int | None = None
-) -> list[RunConfig]:
+@recipe("lrs", "seeds", "epochs")
+def extractor_tuning(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs of the first extractor by rate, at a batch size without a rest, and at one with."""
     return [
-        tuned_run(scale, "extractor-tuning", STUDIES[scale].extractors[0], size, epochs=epochs, lr=lr, seed=seed)
+        tuned_run(scale, "extractor-tuning", STUDIES[scale].extractors[0], size, epochs=ask.epochs, lr=lr, seed=seed)
         for size, rates in EXTRACTOR_RATES[scale].items()
-        for lr in lrs or rates
-        for seed in seeds or (0,)
+        for lr in ask.lrs or rates
+        for seed in ask.seeds or (0,)
     ]
 
 

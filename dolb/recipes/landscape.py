@@ -5,9 +5,9 @@ Training is that of the experiments on filtering, run for run. Every network is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from dolb.recipes.asked import Asked, recipe
 from dolb.recipes.filtered import MAIN_SETS, filtered_large_batch, filtered_small_batch
 from dolb.recipes.masks import masks
 from dolb.recipes.study import STUDIES
@@ -21,23 +21,17 @@ MEASURED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def loss_landscape(
-    scale: str,
-    *,
-    sets: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-) -> list[LandscapeConfig]:
+@recipe("sets", "batch_sizes", "seeds", "epochs")
+def loss_landscape(scale: str, ask: Asked) -> list[LandscapeConfig]:
     """Return the runs whose landscapes are measured, at the two batch sizes for which the recipe was tuned.
 
     Above the smaller of these a batch is the work of eight workers, as in the experiment on large batches.
     """
     study = STUDIES[scale]
     (small, _), (large, _) = study.tuned
-    same: dict[str, Any] = {"sets": sets or MAIN_SETS, "seeds": seeds or SEEDS[scale], "epochs": epochs}
+    same: dict[str, Any] = {"sets": ask.sets or MAIN_SETS, "seeds": ask.seeds or SEEDS[scale], "epochs": ask.epochs}
     runs: list[RunConfig] = []
-    for size in batch_sizes or (small, large):
+    for size in ask.batch_sizes or (small, large):
         if size <= small:
             runs += filtered_small_batch(scale, batch_sizes=[size], weight_decays=[study.weight_decay], **same)
         else:

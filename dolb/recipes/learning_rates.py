@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dolb.recipes.asked import Asked, recipe
 from dolb.recipes.batch_sizes import asked
 from dolb.training.config import RunConfig, StartConfig
 
@@ -61,48 +62,38 @@ _STUDIES = {
 WEIGHT_DECAY = 5e-5
 
 
-def warmup(
-    scale: str,
-    *,
-    part: str = "all",
-    archs: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    warmups: Sequence[float] | None = None,
-    lrs: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("part", "archs", "batch_sizes", "warmups", "lrs", "seeds", "epochs", "data")
+def warmup(scale: str, ask: Asked) -> list[RunConfig]:
     """Accuracy by epochs of warmup, under linear scaling of a base rate.
 
     ``part`` is ``warmups`` for two batch sizes with every warmup and base rate, ``batches`` for all batch sizes with
     the usual warmup, ``equal-batch`` for the study's own batch sizes, or ``all``. Arguments narrow the grid, and may go
     beyond it.
     """
-    study = _on(scale, data)
-    first, lrs, lengths = study.archs[0], lrs or study.lrs, warmups or study.warmups
+    study = _on(scale, ask.data)
+    first, lrs, lengths = study.archs[0], ask.lrs or study.lrs, ask.warmups or study.warmups
     known = (*study.batch_sizes, *study.equal_batches)
     cells: dict[str, list[dict[str, Any]]] = {
         "warmups": [
             {"arch": arch, "lr": lr, "batch_size": size, "warmup_epochs": length}
-            for arch in archs or study.archs
+            for arch in ask.archs or study.archs
             for lr in lrs
-            for size in asked(batch_sizes, study.compared, known)
+            for size in asked(ask.batch_sizes, study.compared, known)
             for length in lengths
         ],
         "batches": [
             {"arch": arch, "lr": lr, "batch_size": size, "warmup_epochs": study.usual_warmup}
-            for arch in archs or study.archs
+            for arch in ask.archs or study.archs
             for lr in lrs
-            for size in asked(batch_sizes, study.batch_sizes, known)
+            for size in asked(ask.batch_sizes, study.batch_sizes, known)
             if study.usual_warmup in lengths
         ],
         "equal-batch": [
             {"arch": arch, "lr": lr, "batch_size": size, "warmup_epochs": length, "bn_workers": study.equal_workers}
-            for arch in asked(archs, [first], study.archs)
+            for arch in asked(ask.archs, [first], study.archs)
             for lr in lrs
             for size in study.equal_batches
-            if batch_sizes is None or size in batch_sizes
+            if ask.batch_sizes is None or size in ask.batch_sizes
             for length in lengths
             if length in study.reported_warmups
         ],
@@ -115,58 +106,41 @@ def warmup(
         return study.decisive_seeds if decisive and cell["warmup_epochs"] in study.reported_warmups else study.seeds
 
     return [
-        _run("warmup", study, epochs, seed=seed, lr_scaling="linear", base_batch_size=study.base, **cell)
-        for cell in chosen(cells, part)
-        for seed in seeds or range(count(cell))
+        _run("warmup", study, ask.epochs, seed=seed, lr_scaling="linear", base_batch_size=study.base, **cell)
+        for cell in chosen(cells, ask.part)
+        for seed in ask.seeds or range(count(cell))
     ]
 
 
-def warmup_start(
-    scale: str,
-    *,
-    archs: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    warmups: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[StartConfig]:
+@recipe("archs", "batch_sizes", "warmups", "seeds", "epochs", "data")
+def warmup_start(scale: str, ask: Asked) -> list[StartConfig]:
     """The first epochs of runs of ``warmup``, update by update: without warmup and with the usual one."""
     study = _STUDIES[scale]
     runs = warmup(
-        scale, part="warmups", archs=archs or study.archs[:1], batch_sizes=batch_sizes or study.compared[1:],
-        warmups=warmups or (0, study.usual_warmup), lrs=study.lrs[:1], seeds=seeds or (0, 1), epochs=epochs,
-        data=data,
+        scale, part="warmups", archs=ask.archs or study.archs[:1], batch_sizes=ask.batch_sizes or study.compared[1:],
+        warmups=ask.warmups or (0, study.usual_warmup), lrs=study.lrs[:1], seeds=ask.seeds or (0, 1), epochs=ask.epochs,
+        data=ask.data,
     )  # fmt: skip
-    recorded = min(study.recorded_epochs, epochs or study.epochs)
+    recorded = min(study.recorded_epochs, ask.epochs or study.epochs)
     return [StartConfig(**run.as_dict() | {"experiment": "warmup-start", "recorded_epochs": recorded}) for run in runs]
 
 
-def lr_scaling(
-    scale: str,
-    *,
-    part: str = "all",
-    archs: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    lrs: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("part", "archs", "batch_sizes", "lrs", "seeds", "epochs", "data")
+def lr_scaling(scale: str, ask: Asked) -> list[RunConfig]:
     """Accuracy by batch size and peak rate, with the usual warmup.
 
     A rule of scaling is a line through this map, so one ladder of rates serves them all. Its runs are shorter than
     the study's, with warmup and decay after the same parts. ``part`` is ``ladder``, ``study`` for the study's base rate
     as it is at its batch sizes, whose linear twin is in ``warmup``, or ``all``.
     """
-    study = _on(scale, data)
+    study = _on(scale, ask.data)
 
     def grid(own_sizes: Sequence[int], own_lrs: Sequence[float], own_epochs: int) -> list[dict[str, Any]]:
         return [
-            {"arch": arch, "lr": lr, "batch_size": size, "epochs": epochs or own_epochs}
-            for arch in archs or study.archs
-            for size in asked(batch_sizes, own_sizes, study.batch_sizes)
-            for lr in asked(lrs, own_lrs, study.ladder)
+            {"arch": arch, "lr": lr, "batch_size": size, "epochs": ask.epochs or own_epochs}
+            for arch in ask.archs or study.archs
+            for size in asked(ask.batch_sizes, own_sizes, study.batch_sizes)
+            for lr in asked(ask.lrs, own_lrs, study.ladder)
         ]
 
     cells = {
@@ -175,8 +149,8 @@ def lr_scaling(
     }
     return [
         _run("lr-scaling", study, seed=seed, warmup_epochs=study.usual_warmup, **cell)
-        for cell in chosen(cells, part)
-        for seed in seeds or range(study.seeds if cell in cells["study"] else study.ladder_seeds)
+        for cell in chosen(cells, ask.part)
+        for seed in ask.seeds or range(study.seeds if cell in cells["study"] else study.ladder_seeds)
     ]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dolb.profiling.config import POWER_SGD, SYNTHETIC, LayerConfig, ScalingConfig
+from dolb.recipes.asked import Asked, recipe
 
 
 @dataclass(frozen=True)
@@ -39,39 +40,32 @@ _MOST_ON_GPU = 256
 PARTS = ("layers", "products")
 
 
-def limits(
-    scale: str,
-    *,
-    part: str = "all",
-    archs: Sequence[str] | None = None,
-    batch_sizes: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    device_kind: str = "cpu",
-) -> list[LayerConfig]:
+@recipe("part", "archs", "batch_sizes", "seeds", "device_kind")
+def limits(scale: str, ask: Asked) -> list[LayerConfig]:
     """Times of whole networks, layer by layer (``layers``), and of single ``products``, by batch size, or both.
 
     A seed's measurements are made whole before the next, so that whatever slows the machine slows a whole curve.
     """
-    if part not in ("all", *PARTS):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(PARTS)}")
-    grid, gpu = _LAYERS[scale], device_kind == "cuda"
-    same: dict[str, Any] = {"experiment": "limits", "data": grid.data, "device_kind": device_kind}
+    if ask.part not in ("all", *PARTS):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(PARTS)}")
+    grid, gpu = _LAYERS[scale], ask.device_kind == "cuda"
+    same: dict[str, Any] = {"experiment": "limits", "data": grid.data, "device_kind": ask.device_kind}
 
     def sizes(most: int) -> Iterable[int]:
-        return batch_sizes or [2**power for power in range(int(math.log2(most)) + 1)]
+        return ask.batch_sizes or [2**power for power in range(int(math.log2(most)) + 1)]
 
     made = []
-    for seed in seeds or grid.seeds:
-        for arch in archs or grid.most:
+    for seed in ask.seeds or grid.seeds:
+        for arch in ask.archs or grid.most:
             most = _MOST_ON_GPU if gpu and scale == "paper" else grid.most.get(arch, max(grid.most.values()))
             made += [
                 LayerConfig(arch=arch, batch_size=size, passes=20 if gpu else _passes(size), seed=seed, **same)
-                for size in (sizes(most) if part in ("layers", "all") else ())
+                for size in (sizes(most) if ask.part in ("layers", "all") else ())
             ]
         made += [
             LayerConfig(arch=arch, product=product, batch_size=size, passes=20 if gpu else 5, seed=seed, **same)
-            for arch in archs or grid.products
-            for product in (grid.products.get(arch, ()) if part in ("products", "all") else ())
+            for arch in ask.archs or grid.products
+            for product in (grid.products.get(arch, ()) if ask.part in ("products", "all") else ())
             for size in sizes(grid.most_inputs)
         ]
     return made
@@ -92,29 +86,28 @@ WAYS: tuple[dict[str, Any], ...] = (
 _PERIOD = 16  # updates after which weights are averaged under every way
 
 
-def mitigations(
-    scale: str, *, part: str = "all", repeats: int | None = None, seeds: Sequence[int] | None = None
-) -> list[ScalingConfig]:
+@recipe("part", "repeats", "seeds")
+def mitigations(scale: str, ask: Asked) -> list[ScalingConfig]:
     """Two ranks, each on a host of its own, that send less: the ``time`` of a step, and the ``accuracy``, or both.
 
     Time is of a few steps over links of several rates. Accuracy is after as many updates under every way, over links
     that are not held back, as their rate does not change what is learned. Links need root.
     """
-    if part not in ("all", "time", "accuracy"):
-        raise ValueError(f"part {part!r} is not known; accepted: all, time, accuracy")
+    if ask.part not in ("all", "time", "accuracy"):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: all, time, accuracy")
     demo = scale == "demo"
     same: dict[str, Any] = {"experiment": "mitigations", "ranks": 2, "hosts": 2, "pinned": True, "lr": 0.02}
     same["batch_size_per_rank"] = 16
     same |= {"data": "digits", "arch": "smallnet-8"} if demo else {"data": "cifar10", "arch": "resnet18"}
     made = []
-    for repeat in range(repeats or (1 if demo else 3)) if part in ("time", "all") else ():
+    for repeat in range(ask.repeats or (1 if demo else 3)) if ask.part in ("time", "all") else ():
         for rate in (20.0,) if demo else (100.0, 1000.0):
             for way in WAYS:
                 steps = max(way.get("average_every", 1), 4)
                 how = {"steps": steps, "warmup_steps": steps, "link_mbit": rate, "repeat": repeat}
                 made.append(ScalingConfig(**same, **way, **how))
     updates = 4 * _PERIOD if demo else 10 * _PERIOD
-    for seed in seeds or ((0,) if demo else (0, 1, 2)) if part in ("accuracy", "all") else ():
+    for seed in ask.seeds or ((0,) if demo else (0, 1, 2)) if ask.part in ("accuracy", "all") else ():
         how = {"steps": updates - _PERIOD, "warmup_steps": _PERIOD, "seed": seed, "evaluated": 256 if demo else 2048}
         made += [ScalingConfig(**same, **way, **how) for way in WAYS]
     return made

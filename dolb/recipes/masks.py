@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dolb.filtering.config import FLAGGED, FilterConfig
+from dolb.recipes.asked import Asked, recipe
 from dolb.recipes.learning_rates import chosen
 from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
@@ -155,11 +156,12 @@ def masks_of(runs: Sequence[RunConfig], scale: str) -> list[FilterConfig]:
 FAMILIES = (masks, default_masks, masks_of_2020, other_trainings, masks_by_share)
 
 
-def more_masks(scale: str, *, part: str = "all") -> list[FilterConfig]:
+@recipe("part")
+def more_masks(scale: str, ask: Asked) -> list[FilterConfig]:
     """Return masks on which runs are trained and of which no page shows more: of other trainings and other shares."""
     shares = [mask for name, mask in masks_by_share(scale).items() if not name.startswith("random")]
     parts = {"trainings": list(other_trainings(scale).values()), "shares": shares}
-    return [mask for mask in chosen(parts, part) if mask.experiment == "masks"]
+    return [mask for mask in chosen(parts, ask.part) if mask.experiment == "masks"]
 
 
 def kept_by(sizes: Mapping[str, int]) -> tuple[int, int] | None:
@@ -168,23 +170,21 @@ def kept_by(sizes: Mapping[str, int]) -> tuple[int, int] | None:
     return next(((sizes[name], STUDIES["paper"].examples) for name in networks if name in sizes), None)
 
 
-def features(
-    scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int] | None = None
-) -> list[FilterConfig]:
+@recipe("archs", "seeds")
+def features(scale: str, ask: Asked) -> list[FilterConfig]:
     """Return the maps of training and test set, one for each extractor."""
     study = STUDIES[scale]
     found = [
         _map(scale, "features", arch, seed, filter="none")
-        for arch in archs or study.extractors
-        for seed in seeds or study.train_seeds[:1]
+        for arch in ask.archs or study.extractors
+        for seed in ask.seeds or study.train_seeds[:1]
     ]
     imagenet = [_map(scale, "features", arch, filter="none", weights="imagenet") for arch in study.pretrained]
-    return found + [one for one in imagenet if archs is None or one.arch in archs]
+    return found + [one for one in imagenet if ask.archs is None or one.arch in ask.archs]
 
 
-def noise(
-    scale: str, *, archs: Sequence[str] | None = None, seeds: Sequence[int] | None = None, part: str = "all"
-) -> list[FilterConfig]:
+@recipe("archs", "seeds", "part")
+def noise(scale: str, ask: Asked) -> list[FilterConfig]:
     """Return the masks: of each extractor over seeds, of one map by other parameters, and by other ways to choose.
 
     On every map there are two: by the library's own radius, and by the one at which the study's share is noise. The
@@ -194,14 +194,14 @@ def noise(
     study = STUDIES[scale]
     first = study.extractors[0]
     networks: list[tuple[str, int, dict[str, Any]]] = [
-        (arch, seed, {}) for arch in archs or study.extractors for seed in seeds or study.train_seeds
+        (arch, seed, {}) for arch in ask.archs or study.extractors for seed in ask.seeds or study.train_seeds
     ]
     then = [
         replace(_map(scale, "noise", arch, seed), map_rate=rate, map_start=start, iterations=n)
         for arch, seed, _ in networks
         for rate, start, n in study.of_2020
     ]
-    if archs is None and seeds is None:
+    if ask.archs is None and ask.seeds is None:
         networks += [(arch, 0, {"weights": "imagenet"}) for arch in study.pretrained]
     grid = [
         mask
@@ -213,7 +213,7 @@ def noise(
         )
     ]
     one, weaker = _map(scale, "noise", first), _weaker(scale, first, 0).key
-    if archs is None and seeds is None:
+    if ask.archs is None and ask.seeds is None:
         grid += [replace(mask, trained_by=weaker) for mask in grid if mask.trained_by == one.trained_by]
     others = [replace(one, perplexity=value) for value in study.perplexities]
     others += [replace(one, map_rate=rate, map_start=start, iterations=n) for rate, start, n in study.placed]
@@ -221,5 +221,5 @@ def noise(
     others += [replace(one, filter=name) for name in ("knee", "hdbscan")]
     others += [mask for name, mask in masks(scale).items() if name != "random"]
     others.append(replace(masks(scale)["confident"], filter=FLAGGED, size_of=""))
-    today = grid + [other for other in others if archs is None and seeds is None]
-    return chosen({"today": today, "of-2020": then}, part)
+    today = grid + [other for other in others if ask.archs is None and ask.seeds is None]
+    return chosen({"today": today, "of-2020": then}, ask.part)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from dolb.filtering.config import PlantedConfig
+from dolb.recipes.asked import Asked, recipe
 
 SHARE = 0.05  # of the training images that have a fault: what `dolb filter` removes unless told
 REMOVED = (0.025, SHARE, 0.1)  # too few, as many as there are, too many
@@ -17,26 +17,25 @@ _PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-def own_data(
-    scale: str, *, part: str = "drawn", sets: Sequence[str] = KINDS, seeds: Sequence[int] | None = None
-) -> list[PlantedConfig]:
+@recipe("sets", "seeds", part="drawn")
+def own_data(scale: str, ask: Asked) -> list[PlantedConfig]:
     """Flipped labels and garbage images, each planted alone, and three shares to remove; seed after seed.
 
     ``part`` is ``drawn``, a thousand images for a CPU, or ``whole``, all of Fashion-MNIST for a GPU; ``sets`` are
     the kinds of fault.
     """
-    if part not in _PARTS:
-        raise ValueError(f"part {part!r} is not known; accepted: {', '.join(_PARTS)}")
-    if odd := [kind for kind in sets if kind not in KINDS]:
+    if ask.part not in _PARTS:
+        raise ValueError(f"part {ask.part!r} is not known; accepted: {', '.join(_PARTS)}")
+    if odd := [kind for kind in ask.sets or () if kind not in KINDS]:
         raise ValueError(f"set {odd[0]!r} is not known; accepted: {', '.join(KINDS)}")
     demo = scale == "demo"
     same: dict[str, Any] = (
-        {"data": "digits", "drawn_examples": 400} if demo else {"data": "fashion-mnist", **_PARTS[part]}
+        {"data": "digits", "drawn_examples": 400} if demo else {"data": "fashion-mnist", **_PARTS[ask.part]}
     )
     shares: dict[str, dict[str, Any]] = {kind: {f"{kind}_share": SHARE} for kind in KINDS}
     return [
         PlantedConfig(experiment="own-data", **same, **shares[kind], removed_share=removed, seed=seed)
-        for seed in (seeds or range(2 if demo else 10))
-        for kind in sets
+        for seed in (ask.seeds or range(2 if demo else 10))
+        for kind in ask.sets or KINDS
         for removed in REMOVED
     ]

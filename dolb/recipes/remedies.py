@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dolb.recipes.asked import Asked, recipe
 from dolb.training.config import RunConfig
 
 EXPERIMENT = "large-batch-remedies"
@@ -70,17 +71,8 @@ _STUDIES = {
 }  # fmt: skip
 
 
-def large_batch_remedies(
-    scale: str,
-    *,
-    part: str = "all",
-    batch_sizes: Sequence[int] | None = None,
-    methods: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    tried: Mapping[str, float] | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("part", "batch_sizes", "methods", "seeds", "epochs", "tried", "data")
+def large_batch_remedies(scale: str, ask: Asked) -> list[RunConfig]:
     """Return the trials of every method, those of the best of them together, and the winners with other seeds.
 
     ``part`` is ``search``, ``stack``, ``winners`` or ``all``. The last two follow from ``tried``, the final accuracy of
@@ -89,38 +81,38 @@ def large_batch_remedies(
     winners'; ``methods`` are of `METHODS` or ``stack``, for which all are searched, and ``plain``, to which they are
     compared, is always among them.
     """
-    study, tried = replace(_STUDIES[scale], data=data or _STUDIES[scale].data), tried or {}
-    asked = tuple(methods or (*study.methods, STACK))
+    study, tried = replace(_STUDIES[scale], data=ask.data or _STUDIES[scale].data), ask.tried or {}
+    asked = tuple(ask.methods or (*study.methods, STACK))
     if odd := set(asked).difference(METHODS, [STACK]):
         raise ValueError(f"method {min(odd)!r} is not known; accepted: {', '.join((*METHODS, STACK))}")
     alone = tuple(name for name in METHODS if name in (PLAIN, *asked) or (STACK in asked and name in study.methods))
     search: dict[tuple[str, int], list[RunConfig]] = {}
     stack: dict[tuple[str, int], list[RunConfig]] = {}
     lacking = 0
-    for size in batch_sizes or study.batch_sizes:
-        own = {name: _trials(study, (name,), size, epochs) for name in alone if _has(study, name, size)}
+    for size in ask.batch_sizes or study.batch_sizes:
+        own = {name: _trials(study, (name,), size, ask.epochs) for name in alone if _has(study, name, size)}
         search |= {(name, size): runs for name, runs in own.items()}
         missing = sum(run.key not in tried for runs in own.values() for run in runs)
         lacking += missing
         if STACK in asked and not missing:
             best = {name: tried[_best(runs, tried).key] for name, runs in own.items()}
-            stack[STACK, size] = _trials(study, _together(best), size, epochs)
-    if part in ("stack", "winners") and lacking:
+            stack[STACK, size] = _trials(study, _together(best), size, ask.epochs)
+    if ask.part in ("stack", "winners") and lacking:
         raise ValueError(
-            f"part {part!r} follows from the search, of which {lacking} runs are not there; run part 'search'"
+            f"part {ask.part!r} follows from the search, of which {lacking} runs are not there; run part 'search'"
         )
     wanted = {cell: runs for cell, runs in (search | stack).items() if cell[0] in (PLAIN, *asked)}
     done = [runs for runs in wanted.values() if all(run.key in tried for run in runs)]
     parts = {
         "search": [run for runs in search.values() for run in runs],
         "stack": [run for runs in stack.values() for run in runs],
-        "winners": [replace(_best(runs, tried), seed=seed) for runs in done for seed in seeds or study.seeds],
+        "winners": [replace(_best(runs, tried), seed=seed) for runs in done for seed in ask.seeds or study.seeds],
     }
-    if part not in (*parts, "all"):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(parts)}")
-    chosen = [run for name, runs in parts.items() if part in (name, "all") for run in runs]
+    if ask.part not in (*parts, "all"):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(parts)}")
+    chosen = [run for name, runs in parts.items() if ask.part in (name, "all") for run in runs]
     if not chosen:
-        raise ValueError(f"part {part!r} has no runs of methods {', '.join(asked)}; accepted: also {STACK}")
+        raise ValueError(f"part {ask.part!r} has no runs of methods {', '.join(asked)}; accepted: also {STACK}")
     return list({run.key: run for run in chosen}.values())
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from dolb.profiling.config import FORMATS, StorageConfig
+from dolb.recipes.asked import Asked, recipe
 
 _PARTS = ("reading", "small-images", "counting", "decoding", "training")
 
@@ -50,45 +51,41 @@ _GRIDS = {
 }  # fmt: skip
 
 
-def data_pipeline(
-    scale: str,
-    *,
-    part: str = "all",
-    formats: Sequence[str] = FORMATS,
-    workers: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    device: str = "cpu",
-) -> list[StorageConfig]:
+@recipe("part", "workers", "seeds", "device", formats=FORMATS)
+def data_pipeline(scale: str, ask: Asked) -> list[StorageConfig]:
     """Six forms of the same images, or those that are named: how fast they are read, and how a trainer starves.
 
     ``part`` is ``reading`` (the bytes alone, in order and at random, cold and warm, by number of processes),
     ``small-images`` (the same of CIFAR-10, at random), ``counting`` (system calls, and bytes from the disk),
     ``decoding``, ``training``, or ``all``. A seed, one order of reading, is made whole before the next, form by form.
     """
-    if part not in ("all", *_PARTS):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(_PARTS)}")
+    if ask.part not in ("all", *_PARTS):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(_PARTS)}")
     grid = _GRIDS[scale]
-    kind = "cuda" if device.startswith("cuda") else "cpu"
+    kind = "cuda" if ask.device.startswith("cuda") else "cpu"
     same = {"experiment": "data-pipeline", "device_kind": kind}
     whole = {**same, "data": grid.data, "images": grid.images, "sample": grid.sample[0]}
-    trained = {**(_GPU if kind == "cuda" else grid.training), **({"loader_workers": workers[-1]} if workers else {})}
-    orders, caches, counts = ("random", "sequential"), ("cold", "warm"), workers or grid.workers
+    trained = {
+        **(_GPU if kind == "cuda" else grid.training),
+        **({"loader_workers": ask.workers[-1]} if ask.workers else {}),
+    }
+    orders, caches, counts = ("random", "sequential"), ("cold", "warm"), ask.workers or grid.workers
     made: list[StorageConfig] = []
 
     def add(name: str, settings: dict[str, Any], **varied: Sequence[Any]) -> None:
-        if part in ("all", name):
+        if ask.part in ("all", name):
             for values in product(*varied.values()):
                 cell = {**settings, **dict(zip(varied, values, strict=True)), "seed": seed}
                 if cell.get("cache") == "warm":
                     cell["sample"] = grid.sample[1]
-                made.extend(StorageConfig(**cell, storage=form) for form in formats)
+                made.extend(StorageConfig(**cell, storage=form) for form in ask.formats)
 
-    for number, seed in enumerate(seeds or range(grid.more_seeds)):  # noqa: B007
+    for number, seed in enumerate(ask.seeds or range(grid.more_seeds)):  # noqa: B007
         add("reading", whole, access=orders, loader_workers=counts, cache=caches)
-        if seeds or number < grid.seeds:
+        if ask.seeds or number < grid.seeds:
             for data in grid.small:
                 small = {**whole, "data": data}
-                add("small-images", small, loader_workers=workers or grid.small_workers, cache=caches)
+                add("small-images", small, loader_workers=ask.workers or grid.small_workers, cache=caches)
             add("decoding", {**whole, "task": "decoding", "loader_workers": grid.decoders})
         if number == 0:
             counted = {**whole, "task": "counting", "sample": grid.counted}

@@ -7,11 +7,11 @@ an equal share of an epoch. The rate was chosen with one worker, and every run e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dolb.profiling.config import SYNTHETIC, ScalingConfig, strong, weak
+from dolb.recipes.asked import Asked, recipe
 from dolb.recipes.learning_rates import chosen
 from dolb.training.config import RunConfig
 
@@ -70,33 +70,26 @@ _WORKERS = {"paper": (1, 2, 4, 8, 16, 32), "demo": (1, 8)}
 _SEEDS = {"paper": 5, "demo": 2}
 
 
-def strong_weak(
-    scale: str,
-    *,
-    part: str = "all",
-    workers: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
-    epochs: int | None = None,
-    data: str | None = None,
-) -> list[RunConfig]:
+@recipe("part", "workers", "seeds", "epochs", "data")
+def strong_weak(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs to a target loss by rule of scaling and number of workers.
 
     ``part`` is ``volumes`` or ``small-volumes`` for the 3-D generator, ``images`` or ``more-images`` for ResNet-18 on
     2% and 20% of CIFAR-10, or ``all``. ``data`` are other volumes for the part of their side, such as ``luna16-32``.
     """
-    loads = _WORKLOADS[scale] if data is None else _on_volumes(scale, data)
+    loads = _WORKLOADS[scale] if ask.data is None else _on_volumes(scale, ask.data)
     cells = {
         name: [
             (load, count, rule)
-            for count in workers or _WORKERS[scale]
+            for count in ask.workers or _WORKERS[scale]
             for rule in (RULES if count > 1 else ("strong",))  # one worker is the same under all
         ]
         for name, load in loads.items()
     }
     return [
-        _run(load, count, rule, epochs or load.epochs, seed)
-        for load, count, rule in chosen(cells, part)
-        for seed in seeds or range(_SEEDS[scale])
+        _run(load, count, rule, ask.epochs or load.epochs, seed)
+        for load, count, rule in chosen(cells, ask.part)
+        for seed in ask.seeds or range(_SEEDS[scale])
     ]
 
 
@@ -128,30 +121,24 @@ _STEPS = {
 _RANKS = {"paper": (2, 4), "demo": (2,)}
 
 
-def strong_weak_steps(
-    scale: str,
-    *,
-    part: str = "cpu",
-    workers: Sequence[int] | None = None,
-    ranks: Sequence[int] | None = None,
-    repeats: int | None = None,
-) -> list[ScalingConfig]:
+@recipe("workers", "ranks", "repeats", part="cpu")
+def strong_weak_steps(scale: str, ask: Asked) -> list[ScalingConfig]:
     """The time of a step: on one rank by its share of the batch, and on real ranks under strong and weak scaling.
 
     ``part`` is ``cpu``, a core to a rank, or ``cuda``, one GPU.
     """
-    if part not in ("cpu", "cuda"):
-        raise ValueError(f"part {part!r} is not known; accepted: cpu, cuda")
+    if ask.part not in ("cpu", "cuda"):
+        raise ValueError(f"part {ask.part!r} is not known; accepted: cpu, cuda")
     made: list[ScalingConfig] = []
-    counts = ranks or (_RANKS[scale] if part == "cpu" else ())
-    for repeat in range(repeats or (1 if scale == "demo" else 3)):
+    counts = ask.ranks or (_RANKS[scale] if ask.part == "cpu" else ())
+    for repeat in range(ask.repeats or (1 if scale == "demo" else 3)):
         for data, arch, batch in _STEPS[scale]:
-            few = {"steps": 4, "warmup_steps": 1} if part == "cpu" else {"steps": 40, "warmup_steps": 20}
+            few = {"steps": 4, "warmup_steps": 1} if ask.part == "cpu" else {"steps": 40, "warmup_steps": 20}
             same: dict[str, Any] = {
-                "experiment": STEPS, "arch": arch, "data": data, "device_kind": part, "repeat": repeat, **few,
-                "pinned": part == "cpu",
+                "experiment": STEPS, "arch": arch, "data": data, "device_kind": ask.part, "repeat": repeat, **few,
+                "pinned": ask.part == "cpu",
             }  # fmt: skip
-            shares = {batch // count for count in workers or _WORKERS[scale]}
+            shares = {batch // count for count in ask.workers or _WORKERS[scale]}
             made += [one for share in sorted(shares) for one in weak([1], share, **same)]
             several = [count for count in counts if count > 1]
             made += [*strong(several, batch, **same), *weak(several, batch, **same)]
