@@ -57,13 +57,21 @@ def _best_accuracies(found: Found, claim: Claim) -> Estimates:
     return [_gain(found, _at(best, sizes[-1:]), "full"), _gain(found, _at(best, sizes), "random")]
 
 
-def _beats_random(found: Found, claim: Claim) -> Estimates:
-    return [_gain(found, _at(_at_decays(found, claim), claim.setting["batch_size"]), "random")]
+def _gains(*others: str) -> Judge:
+    """Return the judge of what filtered data gain over each of other sets, in the claim's cells."""
 
+    def judge(found: Found, claim: Claim) -> Estimates:
+        frame, asked = study.runs(found[claim.experiment]), claim.setting or {}
+        if "weight_decay" in asked:
+            frame = frame[frame["weight_decay"].isin(asked["weight_decay"])]
+        if "batch_size" in asked:  # one or more, or the ends of a range
+            ends = np.atleast_1d(asked["batch_size"])
+            lacks = not set(ends) <= set(frame["batch_size"])
+            frame = frame[:0] if lacks else frame[frame["batch_size"].between(ends.min(), ends.max())]
+        frame = frame[frame["batch_size"] < asked.get("below", np.inf)]
+        return [_gain(found, frame, other) for other in others]
 
-def _small_decays(found: Found, claim: Claim) -> Estimates:
-    frame = _at(_at_decays(found, claim), claim.setting["batch_size"])
-    return [_gain(found, frame, other) for other in ("full", "random")]
+    return judge
 
 
 def _falls_with_batch(found: Found, claim: Claim) -> Estimates:
@@ -73,27 +81,6 @@ def _falls_with_batch(found: Found, claim: Claim) -> Estimates:
     # The two batch sizes in the place of two sets: the same pairs by seed.
     ends = frame.assign(set=frame["batch_size"].map({small: "small", large: "large"}), batch_size=0)
     return [study.difference(ends, "large", "small")]
-
-
-def _large_gain(found: Found, claim: Claim) -> Estimates:
-    frame = study.runs(found[claim.experiment])
-    low, high = claim.setting["batch_size"]
-    if not {low, high} <= set(frame["batch_size"]):
-        return [None]
-    return [_gain(found, frame[frame["batch_size"].between(low, high)], "full")]
-
-
-def _gain_at_one_size(found: Found, claim: Claim) -> Estimates:
-    return [_gain(found, _at(study.runs(found[claim.experiment]), [claim.setting["batch_size"]]), "full")]
-
-
-def _alike_below(found: Found, claim: Claim) -> Estimates:
-    frame = study.runs(found[claim.experiment])
-    return [_gain(found, frame[frame["batch_size"] < claim.setting["below"]], "full")]
-
-
-def _large_beats_random(found: Found, claim: Claim) -> Estimates:
-    return [_gain(found, study.runs(found[claim.experiment]), "random")]
 
 
 def _varies_more(found: Found, claim: Claim) -> Estimates:
@@ -149,12 +136,12 @@ JUDGES: dict[str, Judge] = {
     "G17": _pretrained,
     "G16": _smoother,
     "G7": _best_accuracies,
-    "G8": _beats_random,
-    "G9": _small_decays,
+    "G8": _gains("random"),
+    "G9": _gains("full", "random"),
     "G10": _falls_with_batch,
-    "G11": _large_gain,
-    "G12": _gain_at_one_size,
-    "G13": _alike_below,
-    "G14": _large_beats_random,
+    "G11": _gains("full"),
+    "G12": _gains("full"),
+    "G13": _gains("full"),
+    "G14": _gains("random"),
     "G15": _varies_more,
 }
