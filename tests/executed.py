@@ -1,11 +1,24 @@
-"""What an executed notebook shows."""
+"""What an executed notebook shows, and where one is executed."""
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import pytest
 
 
 def outputs_of(notebook: Path) -> str:
     """Return what the cells of a notebook put out, as one text."""
     cells = nbformat.read(notebook, 4).cells
     return " ".join(str(out) for cell in cells if cell.cell_type == "code" for out in cell.outputs)
+
+
+@contextlib.contextmanager
+def without_links() -> Iterator[None]:
+    """Be a machine whose links cannot be changed, as one without root: its programs for that are not found."""
+    with pytest.MonkeyPatch.context() as patch:
+        usual = os.environ["PATH"].split(os.pathsep)
+        patch.setenv("PATH", os.pathsep.join(folder for folder in usual if not folder.endswith("sbin")))
+        yield

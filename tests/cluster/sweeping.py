@@ -21,7 +21,7 @@ from dolb.cli import app
 GRID = ["batch-size", "--archs", "smallnet-4", "--batch-sizes", "256", "--lrs", "0.1", "--device", "cpu"]
 SHORT = [*GRID, "--epochs", "2"]  # four runs, of different numbers of batch-norm workers
 LONG = [*GRID, "--part", "curve", "--seeds", "0", "--epochs", "30"]
-POLL_SECONDS, PATIENCE_SECONDS = 0.3, 300
+POLL_SECONDS, PATIENCE_SECONDS = 1.0, 300
 
 Steps = Iterator[Callable[[], object]]
 SCENARIOS: dict[str, Callable[..., Steps]] = {}
