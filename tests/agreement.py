@@ -21,12 +21,12 @@ def same_bits(one: xr.Dataset, other: xr.Dataset) -> bool:
     return all(np.array_equal(one[name], other[name], equal_nan=True) for name in SERIES)
 
 
-def agrees(found: pd.DataFrame, name: str, by: list[str], **renamed: str) -> None:
-    """Compare the columns that both tables have, row by row of these keys; ``renamed`` are columns of the kept one."""
+def agrees(found: pd.DataFrame, name: str, by: list[str]) -> None:
+    """Compare the columns that both tables have, row by row of these keys."""
     path = NUMBERS / f"{name}.csv"
     if os.environ.get("DOLB_WRITE_NUMBERS"):
         found.sort_values(by, kind="stable").to_csv(path, index=False, float_format="%.8g")
-    known = pd.read_csv(path).replace("network", "filtered").rename(columns=renamed)
+    known = pd.read_csv(path).replace("network", "filtered")
     both = [column for column in known if column in found]
     assert set(by) <= set(both), f"{name}.csv has no {sorted(set(by) - set(both))}"
     tables = [table[both].sort_values(by, ignore_index=True, kind="stable") for table in (found, known)]

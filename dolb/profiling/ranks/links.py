@@ -175,14 +175,18 @@ def measure(made: Hosts, seconds: float = PROBE_SECONDS, timeout: float = TIMEOU
     end = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         ring = [_part(stack, made, number, seconds) for number in range(len(made.names))]
-        try:
-            said = [process.communicate(timeout=max(end - time.monotonic(), 0)) for process in ring]
-        except subprocess.TimeoutExpired:
-            late = ", ".join(_named(made, n) for n, process in enumerate(ring) if process.poll() is None)
-            raise LinkError(f"links were not measured within {timeout:g} s; still at it: {late}") from None
+        while any(process.poll() is None for process in ring) and not any(process.returncode for process in ring):
+            if time.monotonic() > end:
+                late = ", ".join(_named(made, n) for n, process in enumerate(ring) if process.returncode is None)
+                raise LinkError(f"links were not measured within {timeout:g} s; still at it: {late}")
+            time.sleep(0.02)
+        codes = [process.poll() for process in ring]
+        for process in ring:  # one that failed may have left others waiting for it
+            process.kill()
+        said = [process.communicate() for process in ring]
     # One that was killed, by a number below zero, is why the others failed.
-    number = min(range(len(ring)), key=lambda n: ring[n].returncode or math.inf)
-    if code := ring[number].returncode:
+    number = min(range(len(ring)), key=lambda n: codes[n] or math.inf)
+    if code := codes[number]:
         why = said[number][1].strip()[-500:] or "it said nothing"
         raise LinkError(f"{_named(made, number)} could not measure its link: it ended with exit code {code}, {why}")
     answers = [json.loads(out) for out, _ in said]
