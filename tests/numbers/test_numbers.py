@@ -217,6 +217,6 @@ def test_the_flat_file_is_at_least_as_fast_as_the_best_other_at_random():
 
 def test_a_folder_of_fifty_thousand_images_is_filtered_within_three_minutes_on_the_gpu():
     whole = narrow(of("benchmarks"), benchmark=steps.FILTERED_FOLDER)
-    assert whole["device"].values.tolist() == ["NVIDIA H200"]
+    assert whole["device"].to_numpy().tolist() == ["NVIDIA H200"]
     assert float(whole["step_seconds"].item()) == pytest.approx(73.2, abs=0.1)
     assert float((whole["step_seconds"] * whole["images_per_second"]).item()) == pytest.approx(50_000)
