@@ -85,6 +85,22 @@ def by_rule(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arch", "batch_size", "rule", "lr", "accuracy", "lost"])
 
 
+def linear_or_none(ds: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
+    """Return, for readers, accuracy at one base rate without scaling and with linear scaling, of the seeds of both.
+
+    The runs without are the longest of ``ds``; those with it are runs of ``linear`` that agree in all else.
+    """
+    key = ["arch", "batch_size", "lr", "warmup_epochs", "epochs", "seed"]
+    plain, scaled = (final_accuracy(one).set_index(key)["accuracy"] for one in (ds, linear))
+    both = pd.DataFrame({"no scaling": plain, "linear scaling": scaled}).dropna()
+    rows = []
+    for (arch, size), own in both.groupby(level=key[:2], sort=True):
+        gain = intervals.student(own["linear scaling"] - own["no scaling"]).points()
+        means = own.mean().map("{:.1%}".format)
+        rows.append({"network": arch, "batch size": f"{size:,}", **means, "gain, points": gain.written("+.1f")})
+    return pd.DataFrame(rows, columns=["network", "batch size", *both, "gain, points"])
+
+
 def _top(rates: np.ndarray, accuracy: np.ndarray) -> tuple[float, float]:
     """Return the best rate and its accuracy: the top of a parabola through the best of the ladder and its neighbours.
 

@@ -81,6 +81,9 @@ def test_linear_scaling_is_compared_with_none_at_the_largest_batch(runs):
     assert found["M7"].outcome == "not replicated"
     assert found["M7"].estimates[0].n == 3
     assert verdicts(lr_scaling=none)["M7"].outcome == "not yet measured"
+    (row,) = lr_scaling.linear_or_none(none, runs).to_dict("records")
+    assert (row["network"], row["batch size"], row["no scaling"]) == ("resnet50", "1,200", "50.1%")
+    assert row["gain, points"] == found["M7"].estimates[0].written("+.1f")
 
 
 def ridge(config, power=0.5):
