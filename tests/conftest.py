@@ -136,6 +136,18 @@ def on_one_core() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of a file's tests, where one finds what another has made."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def nothing_loaded_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read data sets anew, as a new process does."""
+    monkeypatch.setattr("dolb.data._LOADED", {})
+
+
 @pytest.fixture
 def read_only() -> Callable[[Path], contextlib.AbstractContextManager]:
     """Make a folder and all in it read-only for a while, for root too."""

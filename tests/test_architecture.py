@@ -136,6 +136,17 @@ def test_a_module_imports_only_along_the_arrows(path):
     assert not forbidden(path), f"{name} may import from dolb only {sorted(ARROWS[part_of(name)])}"
 
 
+def test_a_forbidden_import_is_found_however_it_is_written(tmp_path):
+    for name in ("claims", "data", "figures", "training"):
+        (tmp_path / "dolb" / name).mkdir(parents=True)
+    path = tmp_path / "dolb" / "training" / "engine.py"
+    path.write_text(
+        "import dolb.claims as c\nfrom dolb import __version__, data, figures\nfrom ..profiling import trace\n"
+        "from . import config\ndef run():\n    from dolb.filtering import noise"
+    )
+    assert forbidden(path, tmp_path) == {"dolb.claims", "dolb.figures", "dolb.profiling", "dolb.filtering"}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_a_module_has_a_name_that_says_something(path):
     assert path.stem not in VAGUE_NAMES
@@ -209,76 +220,22 @@ def test_no_function_returns_a_sentence(path):
         assert speaking(ast.parse(source)) == []
 
 
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("def f(n):\n    return f'DDP is {n} times as fast as Horovod.'", ["f"]),
-        ("def f(n):\n    said = 'It rises with ' + 'the size of the batch.'\n    return said", ["f"]),
-        ("def f(n):\n    return 'one more sentence of six words.' if n else ''", ["f"]),
-        ("def f(n):\n    return f'{n} of {n} runs'", []),
-        ("def alt_text(n):\n    return f'Accuracy against batch size, {n} lines that rise.'", []),
-        ("def f(n):\n    raise ValueError(f'{n} is not a size; accepted: 1 and 2.')", []),
-    ],
-)
-def test_a_function_that_returns_a_sentence_is_found(source, found):
-    assert speaking(ast.parse(source)) == found
+def test_a_function_that_returns_a_sentence_is_found():
+    source = """
+def given(n):
+    return f"DDP is {n} times as fast as Horovod."
+def added(n):
+    said = "It rises with " + "the size of the batch."
+    return said
+def counted(n):
+    return f"{n} of {n} runs"
+def alt_text(n):
+    return f"Accuracy against batch size, {n} lines that rise."
+"""
+    assert speaking(ast.parse(source)) == ["given", "added"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_reads_the_same_in_jupyterlab_which_fills_no_glue_in(path):
     cells = nbformat.read(path, as_version=4).cells
     assert not [cell.source for cell in cells if "{glue" in cell.source or "glue(" in cell.source]
-
-
-@pytest.fixture
-def toy(tmp_path):
-    """Write one module of a small dolb that has every part, and return its path."""
-
-    def write(name, source):
-        for part in ARROWS:
-            folder = tmp_path.joinpath(*part.split("."))
-            if any(other.startswith(f"{part}.") for other in [*ARROWS, name]):
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / "__init__.py").touch()
-            else:
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                folder.with_suffix(".py").touch()
-        path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source)
-        return path
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("name", "source", "target"),
-    [
-        ("dolb.data", "import dolb.models", "dolb.models"),
-        ("dolb.cifar10", "from dolb.data import load", "dolb.data"),
-        ("dolb.training.engine", "from dolb import cifar10", "dolb.cifar10"),
-        ("dolb.models", "from dolb import __version__", "dolb"),
-        ("dolb.training.schedule", "from dolb.training.engine import train", "dolb.training.engine"),
-        ("dolb.filtering.noise", "from ..profiling import trace", "dolb.profiling"),
-        ("dolb.training.engine", "def run():\n    from dolb.filtering import noise", "dolb.filtering"),
-        ("dolb.figures", "from . import claims", "dolb.claims"),
-        ("dolb.figures", "import dolb.training.config as c", "dolb.training.config"),
-        ("dolb.recipes", "from dolb.training.engine import train", "dolb.training.engine"),
-    ],
-)
-def test_a_forbidden_import_is_found_however_it_is_written(toy, tmp_path, name, source, target):
-    assert forbidden(toy(name, source), tmp_path) == {target}
-
-
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        ("dolb.results", "from dolb import __version__"),
-        ("dolb.training.engine", "from dolb import data, models\nfrom . import config, schedule"),
-        ("dolb.profiling.simulator.scaling", "from dolb.training.schedule import steps"),
-        ("dolb.recipes", "from dolb.training.config import RunConfig"),
-        ("dolb.cli", "from dolb import publishing, recipes\nfrom dolb.training import sweep"),
-    ],
-)
-def test_an_import_along_an_arrow_passes(toy, tmp_path, name, source):
-    assert forbidden(toy(name, source), tmp_path) == set()

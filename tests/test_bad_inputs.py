@@ -33,11 +33,12 @@ REFUSED = """
 data imagefolder:                                     | imagefolder:
 data imagefolder:{none,text.txt,loop,empty,train-is-a-file} | *
 data imagefolder:~nobody-here/pets                    | ~nobody-here
-data imagefolder:train-only                           | has no folder test
+data imagefolder:train-only                           | has no folder test; accepted: train/<class>
 data imagefolder:test-only                            | has no folder train
 data imagefolder:{no-classes,images-without-classes,classes-loop} | */train
 data imagefolder:{empty-class,texts-only,folders-called-images} | train/bird
-data imagefolder:{other-classes,more-classes}         | bird
+data imagefolder:other-classes                        | classes ['bird', 'cat'] in only one
+data imagefolder:more-classes                         | bird
 data imagefolder:fewer-classes                        | dog
 data imagefolder:{no-image,empty-image,truncated-png,a-billion-pixels,no-pixels,link-to-nothing} | train/cat/bad.png
 data imagefolder:{link-to-itself,a-pipe}              | train/cat/bad.png
@@ -49,6 +50,7 @@ data imagefolder:flat-one-image                       | flat-one-image/cat
 data imagefolder:flat-empty-class                     | flat-empty-class/bird
 data cifar100                                         | cifar100
 data ""                                               | ''
+data CIFAR-10                                         | accepted: digits, cifar10, fashion-mnist
 data CIFAR10                                          | did you mean 'cifar10'
 data pets                                             | 'pets'
 data imagefolder:pets --data-dir                      | --data-dir
@@ -94,7 +96,8 @@ filter imagefolder:pets --features short.npy          | 3 rows
 filter imagefolder:pets --features long.npy           | 25 rows
 # train
 {train imagefolder:none,recommend imagefolder:none,sweep batch-size --data imagefolder:none} | none
-train imagefolder:pets --keep {none.nc,empty.nc,text.txt,truncated.nc,flipped.nc,foreign.nc,other.nc,no-mask.nc} | *
+train imagefolder:pets --keep {none.nc,empty.nc,text.txt,truncated.nc,foreign.nc,other.nc,no-mask.nc} | *
+train imagefolder:pets --keep flipped.nc              | flipped.nc is not what was written
 train imagefolder:pets --keep {from-tomorrow.nc,pets} | *
 train imagefolder:pets --keep all.nc                  | the mask removes nothing
 train imagefolder:pets --out page.pdf                 | page.pdf
@@ -118,10 +121,18 @@ recommend digits --{margin,minutes} -1                | --*
 recommend digits --{margin,minutes} nan               | *
 {train digits --arch,filter digits --extractor} efficientnet-lite0 | efficientnet-lite0
 # decisions
-keep {none.json,pets,empty.json,text.txt,mask.nc,truncated.json,list.json,utf16.json,latin1.json,deep.json} | *
-keep {digits-of-5000.json,other-format.json,no-dropped.json,other-data.json,data-is-a-number.json} | *
-keep {more-examples.json,dropped-is-text.json,drops-half-an-example.json,drops-true.json,drops-nan.json} | *
-keep {drops-minus-one.json,drops-too-much.json,drops-a-class.json,drops-all.json} | *
+keep {none.json,pets,empty.json,text.txt,mask.nc,truncated.json,utf16.json,latin1.json,deep.json} | *
+keep digits-of-5000.json                              | digits-of-5000.json
+keep other-format.json                                | has the format 'dolb-decisions-9'; accepted: 'dolb-decisions-1'
+keep list.json                                        | list.json has the format None
+keep no-dropped.json                                  | no-dropped.json lacks dropped
+keep other-data.json                                  | decides about other data: imagefolder:pets with sha256:0
+keep data-is-a-number.json                            | names the data set 3
+keep more-examples.json                               | is about 25 examples; accepted: 24
+keep {dropped-is-text,drops-half-an-example,drops-true,drops-nan}.json | *.json is not a list of whole numbers
+keep drops-minus-one.json                             | drops example -1; accepted: 0 to 23
+keep drops-too-much.json                              | drops example 24; accepted: 0 to 23
+keep {drops-a-class,drops-all}.json                   | *.json drops every example of cat
 keep unknown-data.json                                | cifar99
 keep nul.json                                         | imagefolder
 keep good.json --output pets                          | pets
@@ -132,25 +143,25 @@ view mapped.nc --no-open --port 99999                 | --port
 view mapped.nc --no-open --data digits                | mapped.nc
 view mapped.nc --no-open --output text.txt            | text.txt
 # sweep
-sweep batch-sise                                      | did you mean 'batch-size'
+sweep batch-sise                                      | 'batch-sise' is not known (did you mean 'batch-size'?); accepted
 sweep limits --data digits                            | limits has no data
 sweep filtered-large-batch --data digits              | those that have: batch-size
 sweep warmup --data cifar10                           | 'cifar10'
-sweep own-data --sets torn                            | torn
+sweep own-data --sets torn                            | set 'torn' is not known; accepted: flipped, garbage
 sweep batch-size --scale {dmeo,published}             | '*'
-sweep batch-size --archs resnet19                     | resnet19
+sweep batch-size --archs resnet19                     | 'resnet19' is not known (did you mean 'resnet1
 sweep batch-size --archs ""                           | ''
 sweep batch-size --batch-sizes {many,64.5}            | '*'
-sweep batch-size --batch-sizes 0                      | batch_size
+sweep batch-size --batch-sizes 0                      | batch_size must be at least 1, got 0
 sweep batch-size --batch-sizes 5000                   | 5000
 sweep batch-size --batch-sizes 64,                    | '64,'
 sweep batch-size --lrs {nan,1e999,-0.1}               | lr
-sweep batch-size --seeds -1                           | seed
+sweep batch-size --seeds -1                           | seed must not be negative, got -1
 sweep batch-size --seeds 99999999999999999999         | 99999999999999999999
 sweep batch-size --epochs 0                           | epochs
 sweep batch-size --epochs 1e3                         | --epochs
-sweep batch-size --formats files                      | formats
-sweep batch-size --part half                          | part
+sweep batch-size --formats files                      | batch-size has no formats that could be changed; accepted: part
+sweep batch-size --part half                          | part 'half' is not known; accepted: all
 sweep batch-size --time-limit {nan,-1}                | time_limit
 sweep batch-size --at-once 0                          | at_once
 sweep batch-size --step fast                          | 'fast'
@@ -159,14 +170,14 @@ sweep batch-size --keep mine=good.json                | filtered-small-batch
 sweep filtered-large-batch --keep {mine,mine=}        | mine
 sweep filtered-large-batch --keep mine={none.json,text.txt,good.json} | *
 sweep filtered-large-batch --keep random=digits.json  | 'random'
-sweep filtered-large-batch --keep my-set=digits.json  | my-set
-sweep filtered-large-batch --sets full,best           | best
+sweep filtered-large-batch --keep my-set=digits.json  | accepted: a letter, then letters, digits and _
+sweep filtered-large-batch --sets full,best           | set 'best' is not known; accepted: network
 sweep filtered-small-batch --weight-decays {nan,-1}   | weight_decay
 sweep warmup --warmups {-1,1000}                      | warmup
-sweep large-batch-remedies --methods lasr             | lasr
+sweep large-batch-remedies --methods lasr             | method 'lasr' is not known; accepted: plain, nesterov
 sweep ddp-vs-horovod --{ranks,repeats} 0              | *
 sweep data-pipeline --formats tar                     | 'tar'
-sweep data-pipeline --part all-of-it                  | all-of-it
+sweep {data-pipeline,ddp-vs-horovod,strong-weak} --part all-of-it | part 'all-of-it'
 sweep data-pipeline --workers -1                      | workers
 sweep batch-size --gpus 1                             | --gpus
 sweep batch-size --on slrum --store sent              | 'slrum'

@@ -13,12 +13,7 @@ import pytest
 
 from dolb import data
 
-
-@pytest.fixture(autouse=True)
-def nothing_loaded_yet():
-    data._LOADED.clear()
-    yield
-    data._LOADED.clear()
+pytestmark = pytest.mark.usefixtures("nothing_loaded_yet")
 
 
 @pytest.fixture

@@ -10,12 +10,7 @@ from PIL import Image
 
 from dolb import data
 
-
-@pytest.fixture(autouse=True)
-def nothing_loaded_yet():
-    data._LOADED.clear()
-    yield
-    data._LOADED.clear()
+pytestmark = pytest.mark.usefixtures("nothing_loaded_yet")
 
 
 # Digits, subsets, names
@@ -70,13 +65,6 @@ def test_a_subset_keeps_test_set_and_normalisation_and_has_its_own_fingerprint()
 def test_a_mask_that_does_not_fit_is_refused(keep, says):
     with pytest.raises(ValueError, match=says):
         data.load("digits").subset(keep, "mine")
-
-
-def test_an_unknown_name_is_answered_with_the_known_ones_and_a_guess():
-    with pytest.raises(
-        data.DataError, match=r"'CIFAR-10'; accepted: digits, cifar10, .*, nodules-8, .*imagefolder:.*mean 'cifar10'\?"
-    ):
-        data.load("CIFAR-10")
 
 
 # Folders of images
@@ -157,19 +145,6 @@ def test_files_that_are_no_images_are_named_together_the_first_ten_and_how_many_
     *named, more = str(error.value).splitlines()
     assert [f"dog/{k + 2:02}.png cannot be read as an image" in line for k, line in enumerate(named)] == [True] * 10
     assert more == "and 2 more"
-
-
-def test_a_missing_split_or_class_or_folder_is_named(tmp_path):
-    with pytest.raises(
-        data.DataError, match=r"'imagefolder:pets' is no folder: there is no .*pets nor .*pets; accepted: a folder"
-    ):
-        data.load("imagefolder:pets", tmp_path)
-    write_image(tmp_path / "pets/train/cat/0.png", np.zeros((4, 4, 3), dtype=np.uint8))
-    with pytest.raises(data.DataError, match=r"pets has no folder test; accepted: train/<class>"):
-        data.load("imagefolder:pets", tmp_path)
-    write_image(tmp_path / "pets/test/dog/0.png", np.zeros((4, 4, 3), dtype=np.uint8))
-    with pytest.raises(data.DataError, match=r"classes \['cat', 'dog'\] in only one"):
-        data.load("imagefolder:pets", tmp_path)
 
 
 def one_image(root: Path, name: str, image: Image.Image, **how: object) -> np.ndarray:

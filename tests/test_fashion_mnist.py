@@ -10,12 +10,7 @@ import pytest
 
 from dolb import data, fashion_mnist
 
-
-@pytest.fixture(autouse=True)
-def nothing_loaded_yet():
-    data._LOADED.clear()
-    yield
-    data._LOADED.clear()
+pytestmark = pytest.mark.usefixtures("nothing_loaded_yet")
 
 
 def test_the_test_images_of_a_class_come_before_those_for_training(tmp_path, monkeypatch):

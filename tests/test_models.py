@@ -99,13 +99,6 @@ def test_a_network_takes_images_of_any_number_of_channels():
                 assert models.build(name, 5, channels).eval()(torch.zeros(2, channels, 32, 32)).shape == (2, 5)
 
 
-def test_an_unknown_network_is_answered_with_the_known_ones_and_the_closest():
-    with pytest.raises(
-        ValueError, match=r"'resnet5' is not known \(did you mean 'resnet50'\?\); accepted: .*resnet152"
-    ):
-        models.build("resnet5", 10)
-
-
 # Initial weights
 
 

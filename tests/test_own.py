@@ -43,11 +43,6 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
 def name(folder):
     return f"imagefolder:{folder}"
 

@@ -21,11 +21,6 @@ def call(*arguments):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
 def found(store, on_one_core):
     """What is recommended, after a call whose minutes were too few."""
     assert call(*OPTIONS, "--store", store, "--minutes", 0).exit_code == 3

@@ -66,11 +66,6 @@ FLOOR = 0.6
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
 def both():
     return PlantedConfig(drawn_examples=800, flipped_share=0.05, garbage_share=0.05, removed_share=0.1)
 

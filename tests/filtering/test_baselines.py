@@ -49,7 +49,6 @@ def test_a_random_mask_depends_on_its_seed_alone_and_leaves_no_example_out_more_
 @pytest.mark.parametrize(
     ("scores", "size", "message"),
     [
-        *((np.zeros(1000), n, f"size is {n}; accepted: a share above 0 and below 1") for n in (1.0, 0, np.nan)),
         (np.zeros(1000), np.ones(999, dtype=bool), r"keep has dtype bool and shape \(999,\)"),
         (np.zeros(1000), np.ones(1000), "keep has dtype float64"),
         (np.where(LABELS == 3, np.nan, 0), 0.5, "100 of 1000 scores are NaN"),

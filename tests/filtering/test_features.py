@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from dolb import data, models
+from dolb import models
 from dolb.filtering import features
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
 
 
 def small(seed=0):

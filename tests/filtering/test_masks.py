@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from dolb import data, results
+from dolb import results
 from dolb.filtering import checks, masks
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
 
 
 @pytest.fixture
@@ -56,17 +51,6 @@ def test_what_does_not_fit_the_data_or_the_schema_is_not_saved(digits, keep, tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_or_missing_file_is_refused(digits, keep, tmp_path):
-    path = masks.save_keep(tmp_path / "keep.nc", keep, digits, "network")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="is not what was written"):
-        masks.load_keep(path, digits)
-    with pytest.raises(FileNotFoundError, match="there is no mask"):
-        masks.load_keep(tmp_path / "other.nc", digits)
-
-
 def test_a_set_of_ones_own_is_called_by_its_name_and_its_mask(digits, keep, tmp_path):
     path = masks.save_keep(tmp_path / "keep.nc", keep, digits, "reviewed")
     (name, mask), *_ = masks.own_sets({"mine": path}, digits).items()
@@ -79,10 +63,7 @@ def test_a_set_of_ones_own_is_called_by_its_name_and_its_mask(digits, keep, tmp_
     assert name not in other
 
 
-def test_a_set_whose_name_runs_cannot_carry_or_that_lacks_a_class_is_refused(digits, tmp_path):
+def test_a_set_that_lacks_a_class_is_refused(digits, tmp_path):
     path = masks.save_keep(tmp_path / "keep.nc", digits.train_labels != 7, digits, "reviewed")
-    for name in ("", "my-set", "a b", "1st"):
-        with pytest.raises(ValueError, match="accepted: a letter, then letters, digits and _"):
-            masks.own_sets({name: path}, digits)
     with pytest.raises(checks.EmptyClassError, match="every example of 7"):
         masks.own_sets({"mine": path}, digits)

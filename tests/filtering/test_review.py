@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dolb import data, results
+from dolb import results
 from dolb.filtering import masks, noise, review
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
 
 
 @pytest.fixture

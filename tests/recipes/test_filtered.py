@@ -158,13 +158,6 @@ def test_the_recursive_set_is_a_second_round_of_the_same_filter_by_the_same_netw
     assert second in recipes.configs("noise", scale)
 
 
-def test_an_unknown_set_is_refused():
-    with pytest.raises(ValueError, match="set 'filtered' is not known; accepted: network, recursive, random"):
-        recipes.configs(SMALL, "paper", sets=["filtered"])
-    with pytest.raises(ValueError, match="set 'recursive' is not known; accepted: network, random, full"):
-        recipes.configs("default-radius", "paper", sets=["recursive"])
-
-
 def test_a_set_of_ones_own_is_run_beside_the_others_and_like_the_network_filtered_one():
     own = {"mine-0a1b2c3d": np.arange(1437) >= 137}  # keeps 1,300
     for slug in (SMALL, LARGE):
@@ -181,11 +174,6 @@ def test_a_set_of_ones_own_has_equal_updates_by_its_own_size():
     own = {"mine-0a1b2c3d": np.arange(1437) >= 700}
     runs = recipes.configs(LARGE, "demo", sets=["mine"], batch_sizes=[256], seeds=[0], epochs=6, own=own)
     assert {run.epochs for run in runs} == {6, equal_updates(6, 256, 737, 1437)} == {6, 12}
-
-
-def test_a_set_of_ones_own_cannot_take_the_name_of_the_studys():
-    with pytest.raises(ValueError, match="the study has a set 'network' already"):
-        recipes.configs(SMALL, "demo", own={"network-0a1b2c3d": np.ones(1437, dtype=bool)})
 
 
 def test_what_is_published_has_no_set_of_ones_own():

@@ -129,11 +129,6 @@ def test_a_stack_needs_the_search_of_all_and_winners_are_of_the_methods_asked_fo
     assert {(run.optimizer, run.decay.split(":")[0], run.label_smoothing) for run in winners} == {("sgd", "step", 0)}
 
 
-def test_an_unknown_remedy_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="method 'larz' is not known; accepted: plain, nesterov, lars"):
-        recipes.configs(SLUG, "demo", methods=["larz"])
-
-
 def test_other_epochs_move_warmup_and_decay_along():
     runs = recipes.configs(SLUG, "paper", methods=["plain"], epochs=25)
     assert {(run.epochs, run.warmup_epochs, run.decay) for run in runs} == {(25, 2.5, "step:15,22.5")}

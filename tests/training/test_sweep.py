@@ -79,9 +79,7 @@ def test_a_diverged_run_is_a_result_and_not_done_again(tmp_path, trainings):
 @pytest.mark.parametrize(
     ("wrong", "error", "says"),
     [
-        ({"batch_size": 257}, ValueError, r"batch_size 257 is larger than the 256 training examples of digits \(first"),
         ({"subset": "filtered"}, ValueError, "subset 'filtered' is not known; accepted: full, share-0.1, first-256"),
-        ({"data": "digit"}, data.DataError, "unknown data set 'digit'; accepted: .*did you mean 'digits'"),
     ],
 )
 def test_a_run_that_cannot_be_done_is_refused_before_the_others_are_trained(tmp_path, trainings, wrong, error, says):
