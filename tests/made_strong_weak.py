@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import xarray as xr
 from made_runs import joined, made_run
@@ -34,6 +36,7 @@ def made(epochs_to_target, seeds=(0, 1, 2), part="small-volumes", noise=0.01) ->
     return joined(parts)
 
 
+@cache
 def made_steps(
     seconds=lambda share: 0.01 + 0.01 * share, data="nodules-16", arch="volumenet", kind="cpu"
 ) -> xr.Dataset:

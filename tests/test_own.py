@@ -22,7 +22,8 @@ from dolb.filtering.config import METHODS
 
 pytestmark = pytest.mark.usefixtures("on_one_core")
 RANDOM_STATE = 0
-EPOCHS = 8  # by default there are more
+EPOCHS = 8  # by default there are more, of a larger network
+SMALL = ["--extractor", "smallnet-4", "--epochs", EPOCHS, "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,8 @@ def name(folder):
 @pytest.fixture(scope="module")
 def found(name, store, on_one_core):
     data = datasets.load(name, progress=False)
-    return own.choose(data, METHODS, share=0.06, epochs=EPOCHS, store=store, device="cpu", progress=False)
+    how = {"share": 0.06, "arch": "smallnet-4", "epochs": EPOCHS, "store": store, "device": "cpu", "progress": False}
+    return own.choose(data, METHODS, **how)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +100,7 @@ def test_the_table_of_methods_counts_what_they_have_in_common(found):
 
 def test_the_command_writes_mask_files_to_drop_and_page_and_touches_no_image(name, store, found, wrong, tmp_path):
     out = tmp_path / "made" / "mask.nc"
-    result = call(
-        "filter", name, "--share", 0.06, "--out", out, "--store", store, "--device", "cpu", "--epochs", EPOCHS
-    )
+    result = call("filter", name, "--share", 0.06, "--out", out, "--store", store, *SMALL)
     assert result.exit_code == 0, result.output
     n = len(found.data.test_labels)
     assert f"searched are the {len(wrong)} training images; the {n} test images are not" in result.output
@@ -128,8 +128,9 @@ def test_features_of_ones_own_need_no_network(name, tmp_path):
 
 
 def test_all_methods_make_a_mask_each_and_one_table(name, store, found, tmp_path):
-    how = ["--share", 0.06, "--out", tmp_path / "m.nc", "--store", store, "--device", "cpu", "--epochs", EPOCHS]
-    result = call("filter", name, "--method", "all", *how)
+    result = call(
+        "filter", name, "--method", "all", "--share", 0.06, "--out", tmp_path / "m.nc", "--store", store, *SMALL
+    )
     assert result.exit_code == 0, result.output
     assert list(pd.read_csv(tmp_path / "m-methods.csv")["method"]) == list(METHODS)
     for method in METHODS:

@@ -10,14 +10,14 @@ from made_landscapes import made_study
 from made_runs import joined, made_run
 from scipy import stats
 
-from dolb import claims
+from dolb import claims, results
 
+EVERY = claims.load()
 DECAYS = (0.005, 0.01, 0.012, 0.0135)
 
 
 def verdict(name, ds):
-    every = claims.load()
-    return claims.judge({name: every[name]}, {every[name].experiment: ds})[name]
+    return claims.judge({name: EVERY[name]}, {EVERY[name].experiment: ds})[name]
 
 
 def large(gain, random=-0.03, spread=lambda size: 0.001, sizes=(2048, 4096, 6272, 10368)):
@@ -72,9 +72,7 @@ def test_runs_at_equal_updates_do_not_count():
     stretched = [
         made_run((0.9,) * 6, subset="network-a-1", batch_size=6272, bn_workers=8, seed=seed) for seed in range(8)
     ]
-    assert verdict("G12", joined([*[ds.isel(run=[k]) for k in range(ds.sizes["run"])], *stretched])).estimates == (
-        verdict("G12", ds).estimates
-    )
+    assert verdict("G12", results.merge([ds, joined(stretched)])).estimates == verdict("G12", ds).estimates
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(3.0, "replicated"), (1.0, "inconclusive"), (0.4, "not replicated")])
@@ -116,9 +114,9 @@ def test_other_weight_decays_than_the_papers_and_more_seeds_of_one_set_decide_no
     wider = small(lambda name, size, decay: 0.9 if name == "full" else 0.5, decays=(0.02,), seeds=5)
     more = small(lambda name, size, decay: 0.99, seeds=5)
     more = more.isel(run=((more["subset"] == "full") & (more["seed"] >= 3)).to_numpy().nonzero()[0])
-    parts = [part.isel(run=[k]) for part in (ds, wider, more) for k in range(part.sizes["run"])]
+    every = results.merge([ds, wider, more])
     for name in ("G7", "G8", "G9", "G10"):
-        assert verdict(name, joined(parts)).estimates == verdict(name, ds).estimates, name
+        assert verdict(name, every).estimates == verdict(name, ds).estimates, name
 
 
 def test_a_batch_size_that_lacks_leaves_a_claim_about_all_of_them_open():
@@ -176,7 +174,7 @@ def test_extractors_are_judged_if_all_were_trained_twice_on_maps_of_2020(ds, out
 
 
 def test_the_width_of_features_is_a_fact_about_the_networks_that_the_claim_names():
-    assert claims.published_verdicts(["G5"])["G5"].outcome == "replicated"
+    assert verdict("G5", results.published("features")).outcome == "replicated"
 
 
 # The loss landscape
@@ -205,7 +203,7 @@ def test_images_at_the_same_weights_decide_nothing_and_one_batch_size_or_one_see
 
 def test_where_masks_differ_a_gain_is_the_mean_over_masks_and_less_certain():
     """On the first mask filtered data gain 2 points; on three others they lose as much, on one they gain as much."""
-    ds = large(lambda size: 0.02, sizes=(256, 6272, 10368))
+    ds = large(lambda size: 0.02, sizes=(6272,))
     filtered = ds.isel(run=(ds["subset"] == "network-a-1").to_numpy().nonzero()[0])
     others = []
     for mask, gain in enumerate((-0.04, -0.04, -0.04, 0.0), start=2):
@@ -216,9 +214,8 @@ def test_where_masks_differ_a_gain_is_the_mean_over_masks_and_less_certain():
                 batch_size=int(one["batch_size"].item()), seed=int(one["seed"].item()),
             )  # fmt: skip
             others.append(made)
-    every = claims.load()
-    found = {"filtered-large-batch": ds, "other-masks": joined(others)}
-    (alone,), (nested,) = verdict("G12", ds).estimates, claims.judge(every, found)["G12"].estimates
+    together = claims.judge({"G12": EVERY["G12"]}, {"filtered-large-batch": ds, "other-masks": joined(others)})["G12"]
+    (alone,), (nested,) = verdict("G12", ds).estimates, together.estimates
     assert (alone.value, nested.value) == (pytest.approx(2, abs=0.05), pytest.approx(2 - 12 / 5, abs=0.05))
     assert nested.high - nested.low > 3 * (alone.high - alone.low)
-    assert claims.judge(every, found)["G12"].outcome == "inconclusive"
+    assert together.outcome == "inconclusive"

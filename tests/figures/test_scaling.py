@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from drawn import svg
+import vl_convert
 from made_scaling import completed, made_linked, made_measurement, made_measurements, small_simulation
 
 from dolb import results
@@ -16,7 +16,11 @@ from dolb.profiling.simulator.network import cluster
 from dolb.profiling.simulator.predict import predict
 
 
-def charts_of(ds):
+def specs(**charts):
+    return {name: chart.to_dict() for name, chart in charts.items()}
+
+
+def of_libraries(ds):
     return {
         "leads": scaling.leads(study.leads(ds), study.simulated_leads(ds), study.EVERY, 1536),
         "measured": scaling.measured_scaling(study.cells(ds)),
@@ -31,14 +35,14 @@ def charts():
     measured.append(made_measurement(300.0, library="horovod", ranks=4, cycle_time_ms=25.0))
     linked = results.merge(made_linked(lambda library, hosts, rate, repeat: min(rate, 90.0 + repeat) * hosts))
     cells = study.linked_cells(completed([linked], small_simulation()))
-    events = steps.events(results.published("step-timeline"))
-    return {
-        **charts_of(completed(measured, small_simulation())),
-        "links": scaling.by_bandwidth(cells, cells[["arch", "hosts", "library", "achieved_mbit", "efficiency"]]),
-        "timeline": step_timeline(events[events["source"] == "simulated"]),
-        "published": scaling.published(fit.published()),
-        "predicted": scaling.predicted(predict("resnet50", 32, cluster(8, 100), [1, 2])),
-    }
+    events, points = steps.events(results.published("step-timeline")), fit.published_points()
+    return specs(
+        **of_libraries(completed(measured, small_simulation())),
+        links=scaling.by_bandwidth(cells, cells[["arch", "hosts", "library", "achieved_mbit", "efficiency"]]),
+        timeline=step_timeline(events[events["source"] == "simulated"]),
+        published=scaling.published(points.assign(simulated=points["efficiency"], error=0.0)),
+        predicted=scaling.predicted(predict("resnet50", 32, cluster(8, 100), [1, 2])),
+    )
 
 
 def marks(spec):
@@ -55,19 +59,19 @@ def marks(spec):
 
 def test_every_chart_is_drawn_and_answers_the_mouse(charts):
     for chart in charts.values():
-        assert "<path" in svg(chart)
-        assert chart.to_dict()["params"]
-        assert "tooltip" in json.dumps(chart.to_dict())
+        assert "<path" in vl_convert.vegalite_to_svg(chart | {"width": 500})
+        assert chart["params"]
+        assert "tooltip" in json.dumps(chart)
 
 
-def test_charts_of_ddp_alone_are_drawn():
+def test_charts_of_ddp_alone_are_made():
     alone = made_measurements(lambda library, ranks, repeat: 90.0 * ranks, repeats=1, libraries=("ddp",))
-    assert all("<path" in svg(chart) for chart in charts_of(completed(alone, small_simulation())).values())
+    assert all(chart["datasets"] for chart in specs(**of_libraries(completed(alone, small_simulation()))).values())
 
 
 def test_what_is_simulated_is_dashed_or_hollow_and_what_is_measured_full(charts):
     drawn = {
-        (name, kind): [mark for mark in marks(chart.to_dict()) if mark["type"] == kind]
+        (name, kind): [mark for mark in marks(chart) if mark["type"] == kind]
         for name, chart in charts.items()
         for kind in ("line", "point", "bar")
     }
@@ -78,5 +82,5 @@ def test_what_is_simulated_is_dashed_or_hollow_and_what_is_measured_full(charts)
 
 
 def test_weak_scaling_is_shown_first(charts):
-    (shown,) = [param for param in charts["measured"].to_dict()["params"] if param["name"] == "shown"]
+    (shown,) = [param for param in charts["measured"]["params"] if param["name"] == "shown"]
     assert shown["value"].endswith("weak scaling")

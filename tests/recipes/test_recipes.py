@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 
 from dolb import recipes, results
 from dolb.findings.runs import reached
 
+configs = cache(recipes.configs)
 SLUGS = sorted(recipes.RECIPES)
 # Of the others some results are of a GPU, of nodes, or of links, which their recipe lists only where it is asked.
 GRIDS = [
@@ -21,34 +23,29 @@ TRAINING = [slug for slug in SLUGS if slug not in ("features", "noise", "masks",
 
 @pytest.mark.parametrize("scale", ["demo", "paper"])
 @pytest.mark.parametrize("slug", SLUGS)
-def test_no_run_is_listed_twice(slug, scale):
-    keys = [run.key for run in recipes.configs(slug, scale)]
+def test_no_run_is_listed_twice_and_all_carry_the_slug_of_their_experiment(slug, scale):
+    keys = [run.key for run in configs(slug, scale)]
     assert len(set(keys)) == len(keys) > 0
-
-
-@pytest.mark.parametrize("scale", ["demo", "paper"])
-@pytest.mark.parametrize("slug", SLUGS)
-def test_runs_carry_the_slug_of_their_experiment(slug, scale):
-    assert {run.experiment for run in recipes.configs(slug, scale)} == {slug}
+    assert {run.experiment for run in configs(slug, scale)} == {slug}
 
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_a_demo_needs_no_download(slug):
-    assert {run.data for run in recipes.configs(slug, "demo")} <= set(recipes.DEMO_DATA)
+    assert {run.data for run in configs(slug, "demo")} <= set(recipes.DEMO_DATA)
 
 
 @pytest.mark.parametrize("slug", TRAINING)
 def test_the_batches_of_a_demo_fit_the_digits(slug):
     from dolb.data import load
 
-    runs = recipes.configs(slug, "demo")
+    runs = configs(slug, "demo")
     assert {getattr(run, "precision", "fp32") for run in runs} == {"fp32"}
     assert max(run.batch_size for run in runs) <= len(load("digits").train_labels)
 
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_published_means_the_runs_of_the_paper(slug):
-    assert recipes.configs(slug, "published") == recipes.configs(slug, "paper")
+    assert configs(slug, "published") == configs(slug, "paper")
 
 
 @pytest.mark.parametrize("slug", GRIDS)
