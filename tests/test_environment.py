@@ -2,6 +2,7 @@
 
 import runpy
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ OLDEST_PYTHON = PYPROJECT["tool"]["uv"]["pip"]["python-version"]
 GENERATOR = runpy.run_path(str(ROOT / "deploy" / "environment.py"))
 
 
+@cache
 def locked(python):
     return GENERATOR["locked_versions"]((ROOT / "requirements.lock").read_text(), python)
 

@@ -35,9 +35,6 @@ def test_the_best_other_form_is_named_for_every_order_and_cache(ds):
     found = study.ratios(ds)
     assert set(found["best"]) == {"lmdb"}
     assert found.query("over == 'best other'")["value"].tolist() == pytest.approx([4 / 3] * 4)
-    table = study.ratios_table(ds)
-    assert table["flat file over small files"].tolist() == ["4.00× (4.00 to 4.00)"] * 4
-    assert set(table["which is"]) == {"LMDB"}
 
 
 def test_small_images_have_rows_of_their_own(ds):

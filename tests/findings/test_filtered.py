@@ -114,9 +114,6 @@ def test_the_sizes_below_the_border_are_compared_apart_from_those_above(ds):
     table = study.together(results.merge([ds, *small]), border=100)
     by_side = table.query("equal == 'epochs' and one == 'filtered' and other == 'full'").set_index("large")["points"]
     assert by_side.to_dict() == {False: pytest.approx(-1, abs=1e-4), True: pytest.approx(2, abs=1e-4)}
-    shown = study.sides(table, 100)
-    assert shown.loc["filtered less full", "batch 100 and above, equal epochs"] == "+2.00 (-0.48 to +4.48)"
-    assert study.sides(table[:0], 100).empty
     few, many = (ds.assign(training_examples=xr.where(ds["subset"] == "full", 1000, kept)) for kept in (937, 402))
     shares = {row.split(":")[0] for row in study.sides_by_share(100, few, many).index}
     assert shares == {"6.3% removed", "59.8% removed"}
@@ -129,14 +126,6 @@ def test_a_baseline_and_a_set_of_ones_own_are_compared_with_the_filter_and_with_
     assert pairs[:3] == [("filtered", "full"), ("filtered", "random"), ("random", "full")]
     assert pairs[3:6] == [("filtered", "confident"), ("confident", "random"), ("confident", "full")]
     assert pairs[6:] == [("filtered", "mine"), ("mine", "random"), ("mine", "full")]
-
-
-def test_ways_to_choose_stand_in_the_order_of_what_they_reach(ds):
-    table = study.ways_to_choose(ds).set_index("training set")
-    assert list(table.index) == ["filtered", "full", "random"]
-    assert table.loc["filtered", "less random, points"].startswith("+4.00 (")  # 3, 3 and 6 points
-    assert table.loc["random", "less random, points"] == ""
-    assert table["images"].to_dict() == {"filtered": "800", "full": "1,000", "random": "800"}
 
 
 def test_reported_values_are_shown_where_there_is_a_cell(ds):
@@ -213,8 +202,6 @@ def test_where_an_epoch_has_fewer_updates_is_told_and_what_that_costs():
     found = study.per_update(joined(parts))
     costs = found[found["updates"] == "difference"].set_index("equal")["points"]
     assert costs.to_dict() == pytest.approx({"epochs": 3, dropped: -3}, abs=1e-4)
-    told = study.per_update_table(found).loc["filtered less full, equal epochs"]
-    assert told.str.split(" ").str[0].to_dict() == {"as many": "+1.00", "fewer": "-2.00", "difference": "+3.00"}
 
 
 def test_what_a_share_gains_is_over_full_data_and_over_as_many_images_at_random():

@@ -77,12 +77,6 @@ def test_without_networks_of_filtered_data_only_images_at_the_same_weights_are_c
     assert set(found["n"]) == {2}  # without the one that diverged
 
 
-def test_the_ratios_of_one_measure_stand_in_a_table_of_readings(exact):
-    table = study.by_reading(study.ratios(exact))
-    assert list(table.index) == list(study.READINGS.values())
-    assert table.loc["full data", "random, batch 256"] == "2.43 (2.43 to 2.43)"  # 17 over 7
-
-
 def test_surfaces_are_of_one_seed_and_over_the_networks_own_set():
     ds = results.merge(
         [

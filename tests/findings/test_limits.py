@@ -89,17 +89,6 @@ def test_the_roof_is_memory_for_few_inputs_and_arithmetic_for_many():
     assert found[256] == pytest.approx(100.0)
 
 
-def test_tables_for_readers_have_every_network_and_link(ds):
-    assert set(study.free_table(ds).index.get_level_values("network")) == {"alexnet", "googlenet"}
-    assert set(study.amdahl_table(ds).index.get_level_values("network")) == {"alexnet", "googlenet"}
-    pays = study.stops_table(ds)
-    assert ("cpu", "alexnet", 64) in pays.index
-    assert ("cpu", "googlenet", 32) in pays.index
-    assert list(pays.columns) == ["MB", "1 Gbit/s", "10 Gbit/s", "56 Gbit/s", "100 Gbit/s", "free"]
-    assert "vgg11" in study.weak_table(ds).index.get_level_values("network")
-    assert len(study.products_table(ds)) == 1
-
-
 def test_some_networks_can_be_had_alone_with_their_layers(ds):
     alone = narrow(ds, arch=["alexnet"])
     assert set(study.free(alone)["arch"]) == {"alexnet"}
