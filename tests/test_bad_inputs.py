@@ -76,8 +76,9 @@ filter imagefolder:pets --extractor smallnet-4 --features f.npy | one of them
 filter imagefolder:pets --epochs {0,many}             | --epochs
 filter imagefolder:pets --epochs 99999999999999999999 | epochs 99999999999999999999
 filter imagefolder:pets --epochs 999999999999         | 999999999999
-{filter imagefolder:pets,sweep batch-size,recommend digits} --device tpu | tpu
-filter imagefolder:pets --device cuda:99              | cuda
+{filter imagefolder:pets,sweep batch-size,recommend digits} --device tpu | not known; accepted: auto, cpu, cuda, cuda:N
+filter imagefolder:pets --device cuda:x               | 'cuda:x' is not known
+filter imagefolder:pets --device cuda:99              | 'cuda:99' was asked for, but torch sees
 filter imagefolder:pets --out {mask.csv,folder.nc,pets} | *
 filter imagefolder:pets --out text.txt/mask.nc        | text.txt
 filter imagefolder:pets --store {text.txt,loop}       | *

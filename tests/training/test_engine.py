@@ -14,7 +14,6 @@ from dolb.augment import DeviceImages, default_augment, draw_epoch
 from dolb.data import ImageData
 from dolb.training import engine
 from dolb.training.config import RunConfig
-from dolb.training.device import DeviceError
 from dolb.training.run import dealt
 
 
@@ -149,22 +148,6 @@ def test_runs_on_different_sets_share_a_device_and_equal_the_same_runs_alone(dig
         alone = engine.train(run, sets[run.subset])
         np.testing.assert_array_equal(packed[run]["train_loss"], alone["train_loss"])
         assert packed[run]["data_fingerprint"].item() == sets[run.subset].fingerprint
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        pytest.param(
-            "cuda:1", r"was asked for, but torch sees 0 CUDA device\(s\); use cpu or auto",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
-        ),
-        ("gpu", "is not known; accepted: auto, cpu, cuda, cuda:N"),
-        ("cuda:x", "is not known; accepted: auto, cpu, cuda, cuda:N"),
-    ],
-)  # fmt: skip
-def test_a_device_that_is_not_there_or_not_known_is_an_error_with_a_remedy(digits, name, says):
-    with pytest.raises(DeviceError, match=f"'{name}' {says}"):
-        engine.train(config(), digits, name)
 
 
 # Several runs at once
