@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from executed import on_one_core as _on_one_core
 from executed import without_links
 from slurm import running_slurm as running_slurm
 from waiting import cpu_seconds
@@ -25,11 +26,17 @@ if not torch.cuda.is_available():
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RequirePart = Callable[[str, bool, str], None]
-# Of some demos tests run a part: one seed, a smaller network. What several seeds give is drawn of published results.
-PART_OF_A_DEMO = {
-    **{name: {"seeds": [0]} for name in ("08-lr-scaling", "13-strong-weak", "15-data-pipeline", "18-own-data")},
-    "16-benchmarks": {"archs": ["smallnet-4"], "batch_sizes": [8]},
+# Of some demos tests run a part: one seed, a smaller network, fewer formats. What several seeds give is drawn of
+# published results, and tests of storage write and read every format.
+ONE_SEED = ("06-loss-landscape", "08-lr-scaling", "13-strong-weak", "15-data-pipeline", "18-own-data")
+ONE_NETWORK = ("01-batch-size", "16-benchmarks", "17-recommend")
+PART_OF_A_DEMO: dict[str, dict[str, list]] = {
+    **{name: {"seeds": [0]} for name in ONE_SEED},
+    **{name: {"archs": ["smallnet-4"]} for name in ONE_NETWORK},
 }
+PART_OF_A_DEMO["15-data-pipeline"]["formats"] = ["lmdb"]  # beside small files and the flat one
+PART_OF_A_DEMO["16-benchmarks"]["batch_sizes"] = [8]
+WITH_RANKS = ("13-strong-weak", "14-limits")  # demos that need a core for each of two
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +90,8 @@ def demo(
         wanted = {"scale": "demo", "device": "cpu", "store": str(demo_store), "epochs": demo_epochs}
         given = {name: value for name, value in wanted.items() if name in read_parameters(source)}
         given |= PART_OF_A_DEMO.get(name, {})
-        with without_links() if name == "14-limits" else contextlib.nullcontext():
+        held = without_links() if name == "14-limits" else contextlib.nullcontext()
+        with held, contextlib.nullcontext() if name in WITH_RANKS else _on_one_core():
             made = publishing.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
         demo_seconds[name] = cpu_seconds() - begun
         return made

@@ -22,3 +22,14 @@ def without_links() -> Iterator[None]:
         usual = os.environ["PATH"].split(os.pathsep)
         patch.setenv("PATH", os.pathsep.join(folder for folder in usual if not folder.endswith("sbin")))
         yield
+
+
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """Be a machine with one core: a second process would import torch for longer than the short runs of demos take."""
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(usual)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usual)
