@@ -104,7 +104,8 @@ def other_trainings(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
 def masks_by_share(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
     """Return what each way to choose keeps when a share is removed, by the name of both, such as ``network 0.2``."""
     shares = SHARES["demo" if scale == "demo" else "paper"]
-    return {f"{name} {share:g}": masks(scale, seed, share)[name] for share in shares for name in REMOVERS}
+    every = {share: masks(scale, seed, share) for share in shares}
+    return {f"{name} {share:g}": of[name] for share, of in every.items() for name in REMOVERS}
 
 
 def _random(network: FilterConfig, seed: int) -> FilterConfig:

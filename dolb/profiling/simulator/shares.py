@@ -7,6 +7,8 @@ a machine on 100 Gbit/s.
 
 from __future__ import annotations
 
+from functools import cache
+
 import pandas as pd
 import torch
 import xarray as xr
@@ -48,6 +50,7 @@ def _row(alone: Row, workers: int) -> Row:
     )  # fmt: skip
 
 
+@cache
 def _work(arch: str, data: str) -> pd.DataFrame:
     if not models.require(arch).of_volumes:
         return tensors.work(arch, image_size=32, num_classes=10)
