@@ -28,10 +28,11 @@ panels.show(alt.Chart(data).mark_point().encode(x="x", y="y"), "Two points, risi
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory, repo_root: Path) -> Path:
+def book(tmp_path_factory: pytest.TempPathFactory, repo_root: Path, vega: Path) -> Path:
     """A planted book, built once; tests read it and do not change it."""
     root = write_book(tmp_path_factory.mktemp("book"), repo_root)
     write_notebook(root / "notebooks" / "01-planted.ipynb", CHART)
+    shutil.copytree(vega, root / "_build" / "staging" / "_build" / "vega")
     build_book(root)
     return root
 
