@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,7 @@ def flat(network):
     return torch.cat([parameter.detach().flatten() for parameter in network.parameters()]).double().numpy()
 
 
+@cache
 def weights_of_one_process(dtype, bn_workers):
     """Train in this process with no library: the global batch at once, or its two shares one after the other."""
     torch.set_num_threads(1)
