@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from executed import on_one_core as _on_one_core
-from executed import without_links
+from executed import held_to_one_core, without_links
 from slurm import running_slurm as running_slurm
 from waiting import cpu_seconds
 
@@ -91,7 +90,7 @@ def demo(
         given = {name: value for name, value in wanted.items() if name in read_parameters(source)}
         given |= PART_OF_A_DEMO.get(name, {})
         held = without_links() if name == "14-limits" else contextlib.nullcontext()
-        with held, contextlib.nullcontext() if name in WITH_RANKS else _on_one_core():
+        with held, contextlib.nullcontext() if name in WITH_RANKS else held_to_one_core():
             made = publishing.run_notebook(source, folder / "out.ipynb", given, cwd=folder, progress=False)
         demo_seconds[name] = cpu_seconds() - begun
         return made

@@ -25,7 +25,7 @@ def without_links() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_one_core() -> Iterator[None]:
+def held_to_one_core() -> Iterator[None]:
     """Be a machine with one core: a second process would import torch for longer than the short runs of demos take."""
     usual = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(usual)})

@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
-from executed import on_one_core
+from executed import held_to_one_core
 from made_runs import made_run
 from made_scaling import made_measurement
 from made_strong_weak import made_steps
@@ -307,7 +307,7 @@ def test_winners_of_a_search_are_swept_from_its_store_a_restored_one_and_what_is
 def test_plain_papermill_runs_the_notebook_from_any_folder(repo_root, tmp_path):
     command = [sys.executable, "-m", "papermill", repo_root / "notebooks" / "01-batch-size.ipynb", "out.ipynb"]
     parameters = ["-p", "scale", "demo", "-y", "{archs: [smallnet-4], batch_sizes: [256, 1024], lrs: [0.1], epochs: 1}"]
-    with on_one_core():
+    with held_to_one_core():
         subprocess.run([*command, *parameters], cwd=tmp_path, check=True, capture_output=True, timeout=240)
     outputs = [out for cell in nbformat.read(tmp_path / "out.ipynb", 4).cells for out in cell.get("outputs", [])]
     assert any("Demo: small networks on digits" in str(out) for out in outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from executed import on_one_core, outputs_of
+from executed import held_to_one_core, outputs_of
 from typer.testing import CliRunner
 
 from dolb import data, publishing
@@ -47,6 +47,6 @@ def test_a_notebook_trains_and_draws_a_set_of_ones_own(demo_store, demo_epochs, 
     narrow = {"sets": ["full", "network"], "batch_sizes": [256], "seeds": [0, 1], "epochs": demo_epochs}
     parameters = {"scale": "demo", "device": "cpu", "store": str(demo_store), "keep": {"mine": str(saved)}, **narrow}
     source = repo_root / "notebooks" / "05-filtered-large-batch.ipynb"
-    with on_one_core():
+    with held_to_one_core():
         target = publishing.run_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress=False)
     assert '"set": "mine"' in outputs_of(target)

@@ -16,7 +16,6 @@ from dolb.findings.runs import final_accuracy
 OWN_BATCHES = (7680, 30720)  # of the study on ImageNet; on CIFAR-10 they leave 7 and 2 updates an epoch
 CELL = ["arch", "lr", "batch_size", "warmup_epochs"]
 _AT, _GROWS = "best at batch {:,}, epochs", "exponent in the batch size"
-LEAST = 1.0  # epochs: a best warmup below counts as this, so that it has a logarithm
 
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
@@ -67,16 +66,17 @@ def exponent(frame: pd.DataFrame) -> Estimate | None:
 def _peaks(frame: pd.DataFrame) -> dict[Any, tuple[np.ndarray, int]]:
     """Return for every batch size with enough lengths the best warmup, then that of every draw, and the fewest seeds.
 
-    The best is where a parabola in the logarithm of one and the length, through the means by their seeds, is highest.
+    The best is where a parabola in the logarithm of the length, through the means by their seeds, is highest. No warmup
+    has no part in it: how far accuracy falls there says nothing of where it is highest.
     """
     table, draws = intervals.bootstrapped(frame, CELL, "arch")
     found = {}
-    for size, group in table.groupby("batch_size", sort=True):
-        if len(group) > 4:
+    for size, group in table[table["warmup_epochs"] > 0].groupby("batch_size", sort=True):
+        if len(group) > 3:
             lengths, means = group["warmup_epochs"], np.vstack([group["accuracy"], draws[:, group.index]])
-            curves = np.polyfit(np.log1p(lengths), means.T, 2, w=np.sqrt(group["n"]))
-            fine = np.geomspace(LEAST, lengths.max(), 200)
-            highest = np.vander(np.log1p(fine), 3) @ curves
+            curves = np.polyfit(np.log(lengths), means.T, 2, w=np.sqrt(group["n"]))
+            fine = np.geomspace(lengths.min(), lengths.max(), 200)
+            highest = np.vander(np.log(fine), 3) @ curves
             found[size] = fine[highest.argmax(axis=0)], int(group["n"].min())
     return found
 
