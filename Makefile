@@ -17,7 +17,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env book pages test test-jobs test-demos test-ranks test-others test-gpu test-faults horovod lint lock environment clean browser slurm compiler kernel hub proxy
+.PHONY: help env book pages test test-jobs test-browser test-demos test-ranks test-others test-gpu test-faults horovod lint lock environment clean browser slurm compiler kernel hub proxy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,18 +36,22 @@ book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|p
 pages: .venv/.stamp ## Renew the pages and the picture that are made from the claims and the results
 	.venv/bin/dolb pages
 
-# Without ARGS four parts run at once, each with a thread for its arithmetic (and for t-SNE's, by the second name): tests of
+# Without ARGS five parts run at once, each with a thread for its arithmetic (and for t-SNE's, by the second name): tests of
 # clusters, hubs and browsers wait much of the time, those that start ranks and commands some of it, and the others keep
 # two cores busy.
-WITH_JOBS = tests/cluster tests/hub tests/browser
+WITH_JOBS = tests/cluster tests/hub
+WITH_BROWSER = tests/browser
 DEMOS = tests/test_notebooks_demo.py
 WITH_RANKS = tests/profiling tests/publishing tests/test_cli.py tests/test_notebooks_ranks.py
 PART = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest -p no:cacheprovider
 test: .venv/.stamp browser slurm proxy ## Run the tests (ARGS="-k batch" reaches pytest)
-	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j4 test-jobs test-demos test-ranks test-others)
+	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j5 test-jobs test-browser test-demos test-ranks test-others)
 
 test-jobs: .venv/.stamp slurm proxy browser
 	$(PART) $(WITH_JOBS)
+
+test-browser: .venv/.stamp browser
+	$(PART) $(WITH_BROWSER)
 
 test-demos: .venv/.stamp
 	$(PART) $(DEMOS)
@@ -56,7 +60,7 @@ test-ranks: .venv/.stamp
 	$(PART) $(WITH_RANKS)
 
 test-others: .venv/.stamp
-	$(PART) $(addprefix --ignore=,$(WITH_JOBS) $(DEMOS) $(WITH_RANKS))
+	$(PART) $(addprefix --ignore=,$(WITH_JOBS) $(WITH_BROWSER) $(DEMOS) $(WITH_RANKS))
 
 test-gpu: $(if $(filter $(PY),$(PYTHON)),.venv/.stamp) ## Run the tests that need a CUDA device (PYTHON=python3 uses that one)
 	$(PYTHON) -m pytest -m gpu tests/training tests/kernels tests/profiling tests/cluster tests/test_augment.py tests/test_gpu_step.py $(ARGS)
