@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from dolb.findings.ddp_vs_horovod import rows
-from dolb.findings.intervals import student, written_rows
+from dolb.findings.intervals import Estimate, student, written_rows
 
 PLAIN = "gradients as they are"
 HOOKS = {"none": PLAIN, "fp16": "gradients in fp16"}
@@ -23,16 +23,16 @@ def savings(ds: xr.Dataset) -> pd.DataFrame:
     """Return for each way what a host sends in a step and what a step takes, by link, and the accuracy.
 
     A row is one number: way, what, link_mbit, value, low, high, n. ``change`` is the accuracy less that of `PLAIN` with
-    the same seed, in points.
+    the same seed, in points. Seconds are a median with its range: now and then a launch is slow as a whole.
     """
     table = rows(ds, "measured")
     ways = [_way(hook, every) for hook, every in zip(table["hook"], table["average_every"], strict=True)]
     table = table.assign(way=ways, seconds=table["batch_size"] / table["images_per_second"])
     table["megabytes"] = table["sent_bytes"] / 1e6
     found = [
-        (way, what, rate, student(group[what]))
+        (way, what, rate, estimate(group[what]))
         for (way, rate), group in table[table["evaluated"] == 0].groupby(["way", "link_mbit"], sort=False)
-        for what in ("seconds", "megabytes")
+        for what, estimate in (("seconds", _median), ("megabytes", student))
     ]
     if "final_accuracy" in table:
         judged = table[table["evaluated"] > 0]
@@ -40,6 +40,10 @@ def savings(ds: xr.Dataset) -> pd.DataFrame:
         found += [(way, "accuracy", np.inf, student(wide[way])) for way in wide]
         found += [(way, "change", np.inf, student(100 * (wide[way] - wide[PLAIN]))) for way in wide if way != PLAIN]
     return pd.DataFrame([{"way": way, "what": what, "link_mbit": rate, **vars(one)} for way, what, rate, one in found])
+
+
+def _median(values: pd.Series) -> Estimate:
+    return Estimate(float(values.median()), float(values.min()), float(values.max()), len(values))
 
 
 def table(ds: xr.Dataset) -> pd.DataFrame:

@@ -80,7 +80,7 @@ def recommended(chart, **choices):
     for param in spec["params"]:
         param["value"] = choices.get(param["name"], param.get("value"))
     spec["params"] = [{k: v for k, v in param.items() if v is not None} for param in spec["params"]]
-    said = r">((?:Batch|No batch size|resnet\d+ was|As good within error),? [^<]+)<"
+    said = r">((?:Batch|No batch size|resnet\d+ was|Faster),? [^<]+)<"
     return re.findall(said, vl_convert.vegalite_to_svg(spec))
 
 
@@ -101,8 +101,9 @@ def test_the_fastest_point_whose_interval_reaches_the_recommended_accuracy_is_na
     table = priced(made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({1024: 0.76}, lr=0.01, arch="resnet18"))
     chart = figures.recommendation(table.assign(high=table["accuracy"] + 0.055), at_chance=0.61)
     assert recommended(chart, limit=100) == [
-        "Batch 256 at rate 0.1: 80.0% in 4.0 s", "As good within error, and faster: 1,024 at rate 0.01: 76.0% in 2.0 s"
-    ]  # fmt: skip
+        "Batch 256 at rate 0.1: 80.0% in 4.0 s",
+        "Faster, and its interval reaches that: 1,024 at rate 0.01: 76.0% in 2.0 s",
+    ]
     assert recommended(chart, limit=30) == ["Batch 1,024 at rate 0.01: 76.0% in 2.0 s"]
     assert recommended(chart, limit=0) == ["Batch 4,096 at rate 0.1: 60.0% in 1.0 s, near chance"]
 
