@@ -158,7 +158,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
 
     ``cells`` has arch, lr, batch_size, accuracy, low, high, seconds, priced_by. Network, rate and time limit are chosen
     under the chart. Recommended is the highest accuracy within the limit, and a second line names the fastest cell
-    whose interval reaches it, if that is another one; best for its time is a cell that no faster one equals. A
+    within a point of it, if that is another one; best for its time is a cell that no faster one equals. A
     recommended accuracy of ``at_chance`` or less is said to be near chance, and a rate at which the network was not run
     is said not to have been.
     """
@@ -184,11 +184,11 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
     chosen = asked.transform_filter(f"datum.state === '{STATES[0]}'").transform_calculate(
         words=f"'Batch ' + {cell} + {time} + (datum.accuracy <= {at_chance} ? ', near chance' : '')"
     )
-    as_good = (  # the recommended cell is among these, and the first of them unless another is faster
-        asked.transform_filter("datum.allowed && datum.high >= datum.best")
+    faster = (  # the recommended cell is among these, and the first of them unless another is faster
+        asked.transform_filter("datum.allowed && datum.accuracy >= datum.best - 0.01")
         .transform_window(place="row_number()", sort=_FASTEST_FIRST)
         .transform_filter("datum.place === 1 && datum.accuracy < datum.best")
-        .transform_calculate(words=f"'Faster, and its interval reaches that: ' + {cell} + {time}")
+        .transform_calculate(words=f"'Faster, within a point: ' + {cell} + {time}")
     )
     one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", best="max(best)")
     too_slow = one.transform_filter("datum.best === 0").transform_calculate(
@@ -209,7 +209,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
         one.mark_rule(color=REPORTED, strokeDash=[4, 3]).encode(x="limit_seconds:Q"),
         named_limit.encode(x="limit_seconds:Q", y=alt.value(280), text="words:N"),
         _above(chosen, COLOURS[4]),
-        as_good.mark_text(align="left").encode(text="words:N", x=alt.value(0), y=alt.value(-9)),
+        faster.mark_text(align="left").encode(text="words:N", x=alt.value(0), y=alt.value(-9)),
         _above(too_slow, REPORTED),
         _above(lacking, REPORTED),
         click="state",

@@ -88,7 +88,7 @@ def by_rule(ds: xr.Dataset) -> pd.DataFrame:
 def linear_or_none(ds: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
     """Return, for readers, accuracy at one base rate without scaling and with linear scaling, of the seeds of both.
 
-    The runs without are the longest of ``ds``; those with it are runs of ``linear`` that agree in all else.
+    ``linear`` has the runs with it; compared are those that agree in rate, warmup and epochs, too.
     """
     key = ["arch", "batch_size", "lr", "warmup_epochs", "epochs", "seed"]
     plain, scaled = (final_accuracy(one).set_index(key)["accuracy"] for one in (ds, linear))

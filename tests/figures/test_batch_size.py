@@ -88,7 +88,7 @@ def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
     table = priced(
         made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({64: 0.85, 256: 0.7}, lr=0.01, arch="resnet18")
     )
-    chart = figures.recommendation(table.assign(high=table["accuracy"] + 0.01))
+    chart = figures.recommendation(table)
     assert recommended(chart, limit=100) == ["Batch 64 at rate 0.01: 85.0% in 8.0 s"]
     assert recommended(chart, limit=100, rate=0.1) == ["Batch 256 at rate 0.1: 80.0% in 4.0 s"]
     assert recommended(chart, limit=30) == ["Batch 1,024 at rate 0.1: 75.0% in 2.0 s"]
@@ -97,14 +97,14 @@ def test_the_recommendation_is_the_most_accurate_batch_size_within_the_limit():
     assert recommended(chart, limit=30, rate=0.01) == ["No batch size at this rate is that fast"]
 
 
-def test_the_fastest_point_whose_interval_reaches_the_recommended_accuracy_is_named():
-    table = priced(made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({1024: 0.76}, lr=0.01, arch="resnet18"))
-    chart = figures.recommendation(table.assign(high=table["accuracy"] + 0.055), at_chance=0.61)
+def test_the_fastest_batch_size_within_a_point_of_the_recommended_accuracy_is_named():
+    table = priced(made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve({1024: 0.795}, lr=0.01, arch="resnet18"))
+    chart = figures.recommendation(table, at_chance=0.61)
     assert recommended(chart, limit=100) == [
         "Batch 256 at rate 0.1: 80.0% in 4.0 s",
-        "Faster, and its interval reaches that: 1,024 at rate 0.01: 76.0% in 2.0 s",
+        "Faster, within a point: 1,024 at rate 0.01: 79.5% in 2.0 s",
     ]
-    assert recommended(chart, limit=30) == ["Batch 1,024 at rate 0.01: 76.0% in 2.0 s"]
+    assert recommended(chart, limit=30) == ["Batch 1,024 at rate 0.01: 79.5% in 2.0 s"]
     assert recommended(chart, limit=0) == ["Batch 4,096 at rate 0.1: 60.0% in 1.0 s, near chance"]
 
 
