@@ -82,14 +82,15 @@ def _peaks(frame: pd.DataFrame) -> dict[Any, tuple[np.ndarray, int]]:
 
 
 def by_batch(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracy by network and batch size for readers; cells are of one rate.
+    """Return accuracy by network, base rate and batch size for readers.
 
     It has a column for each length of warmup that half of the rows have.
     """
-    table = cells.pivot_table(index=["arch", "batch_size"], columns="warmup_epochs", values="accuracy")
+    table = cells.pivot_table(index=["arch", "lr", "batch_size"], columns="warmup_epochs", values="accuracy")
     table = table.dropna(axis=1, thresh=(len(table) + 1) // 2).map("{:.1%}".format, na_action="ignore").fillna("")
-    named = table.rename(columns="{:g}".format).rename_axis(index=["network", "batch size"], columns=None).reset_index()
-    return named.assign(**{"batch size": named["batch size"].map("{:,}".format)})
+    named = table.rename(columns="{:g}".format).rename_axis(index=["network", "rate", "batch size"], columns=None)
+    shown = named.reset_index().sort_values(["network", "rate", "batch size"], ascending=[True, False, True])
+    return shown.assign(rate=shown["rate"].map("{:g}".format), **{"batch size": shown["batch size"].map("{:,}".format)})
 
 
 def best_table(frame: pd.DataFrame, reported: Mapping[int, float]) -> pd.DataFrame:
