@@ -178,7 +178,7 @@ sweep warmup --warmups {-1,1000}                      | warmup
 sweep large-batch-remedies --methods lasr             | method 'lasr' is not known; accepted: plain, nesterov
 sweep ddp-vs-horovod --{ranks,repeats} 0              | *
 sweep data-pipeline --formats tar                     | 'tar'
-sweep {data-pipeline,ddp-vs-horovod,strong-weak} --part all-of-it | part 'all-of-it'
+sweep {data-pipeline,ddp-vs-horovod,limits,strong-weak} --part all-of-it | part 'all-of-it'
 sweep data-pipeline --workers -1                      | workers
 sweep batch-size --gpus 1                             | --gpus
 sweep batch-size --on slrum --store sent              | 'slrum'
@@ -195,10 +195,10 @@ run batch-size --all                                  | --all
 {run batch-size,book} --scale dmeo                    | dmeo
 run batch-size -p scale                               | 'scale'
 run batch-size -p =3                                  | ''
-run batch-size -p batchsizes=[64]                     | batchsizes
+run batch-size -p batchsizes=[64]                     | 'batchsizes' (did you mean 'batch_sizes'?)
 run batch-size -p device=3                            | device
 run batch-size -p batch_sizes=64                      | batch_sizes
-run batch-size -p 'batch_sizes=["a"]'                 | batch_sizes
+run batch-size -p 'batch_sizes=["a"]'                 | is list[str], but list[int] is accepted
 run batch-size -p {epochs=nan,epochs=True,epochs=1.5} | epochs
 run batch-size -p 'seeds={}'                          | seeds
 run batch-size -p seeds=@deep                         | seeds

@@ -273,11 +273,3 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(StorageError, match="needs a GPU"):
         sweep.measure_all([StorageConfig(device_kind="cuda")], store=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("storage", "tar"), ("access", "backwards"), ("cache", "hot"), ("task", "")]
-)
-def test_a_measurement_that_is_not_known_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name} '{value}' is not known; accepted: "):
-        StorageConfig(**{name: value})

@@ -4,30 +4,7 @@ import subprocess
 import sys
 
 import nbformat
-import pytest
 from planting import write_notebook
-
-from dolb.publishing import ParameterError, run_notebook
-
-
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"scael": "demo"}, r"no parameter 'scael' \(did you mean 'scale'\?\); accepted are: scale \(str\), seeds"),
-        ({"epochs": 1.5}, "'epochs' = 1.5 is float, but int is accepted"),
-        ({"epochs": True}, "'epochs' = True is bool, but int is accepted"),
-        ({"fast": 1}, "'fast' = 1 is int, but bool is accepted"),
-        ({"seeds": 3}, r"'seeds' = 3 is int, but list\[int\] is accepted"),
-        ({"archs": [18]}, r"'archs' = \[18\] is list\[int\], but list\[str\] is accepted"),
-        ({"lr": None}, "'lr' = None is Any, but float is accepted"),
-    ],
-)
-def test_wrong_parameter_is_refused_before_anything_runs(tmp_path, parameters, said):
-    source = write_notebook(tmp_path / "source.ipynb", 'open("ran", "w").close()')
-    with pytest.raises(ParameterError, match=said):
-        run_notebook(source, tmp_path / "executed.ipynb", parameters, cwd=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source.ipynb"]
-
 
 THIS = ("-k", "python3", "-l", "python")  # a planted notebook does not name its kernel
 
