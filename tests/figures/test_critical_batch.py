@@ -29,10 +29,3 @@ def test_figures_show_the_critical_batch_and_the_reported_one(reported):
     assert "from: epoch 2" in scales
     assert "network: resnet50; from: trade-off" in scales
     assert ("stroke-dasharray" in scales) == (reported is not None)
-
-
-def test_without_a_fit_the_points_are_drawn_alone():
-    few = POINTS[POINTS["batch_size"] < 256]
-    fits = study.critical(few)
-    chart = figures.updates_by_examples(few, study.hyperbolas(fits, few), study.marks(fits, 900))
-    assert "batch size: 128" in svg(chart)

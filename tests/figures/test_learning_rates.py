@@ -28,22 +28,6 @@ def test_accuracy_by_warmup_shows_the_best_of_the_document_and_offers_network_an
     assert not offered(figures.accuracy_by_warmup(one, said[:0]), "chosen_arch")
 
 
-def test_accuracy_by_epoch_can_be_zoomed():
-    curves = CELLS.merge(pd.DataFrame({"epoch": [1, 2]}), how="cross").assign(test_accuracy=0.5)
-    chart = figures.accuracy_by_epoch(curves).to_dict()
-    assert any(one.get("bind") == "scales" for one in chart["params"])
-
-
-def test_first_updates_show_the_loss_or_the_gradient():
-    updates = pd.DataFrame(
-        {"warmup_epochs": [0.0, 0.0], "seed": 0, "update": [1, 2], "loss": [2.3, 70.0], "gradient_norm": 5.0,
-         "update_rate": 0.1}
-    )  # fmt: skip
-    chart = figures.first_updates(updates)
-    assert offered(chart, "shown") == ["loss", "gradient_norm"]
-    assert svg(chart).startswith("<svg")
-
-
 def test_the_map_of_rates_has_the_best_rates_of_the_chosen_network():
     chart = figures.accuracy_by_rate_and_batch(CELLS[CELLS["warmup_epochs"] == 5], BEST, BEST["arch"])
     assert offered(chart, "chosen_arch") == ["resnet18", "resnet50"]
