@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from dolb import claims, recipes
 from dolb.recipes.filtered import equal_updates
-from dolb.recipes.study import rate
 from dolb.training.config import RunConfig
 
 SMALL, LARGE, LANDSCAPE = "filtered-small-batch", "filtered-large-batch", "loss-landscape"
@@ -97,14 +95,6 @@ def test_every_map_and_mask_names_a_network_that_is_trained():
             assert wanted <= set(recipes.networks(scale))
 
 
-def test_a_subset_carries_the_key_of_its_mask():
-    mask = recipes.masks("paper")["network"]
-    assert mask.subset == f"network-resnet101-{mask.key[:8]}"
-    assert replace(mask, map_seed=1).subset != mask.subset
-    assert replace(mask, trained_by="another").subset != mask.subset
-    assert mask.subset in {run.subset for run in recipes.configs(SMALL, "paper")}  # and so another one makes other runs
-
-
 def test_each_seed_has_a_random_set_of_its_own_and_shares_all_others():
     zero, one = recipes.masks("paper", 0), recipes.masks("paper", 1)
     assert {name for name in zero if zero[name] != one[name]} == {"random"}
@@ -115,13 +105,6 @@ def test_sets_differ_in_nothing_but_the_subset():
         runs = recipes.configs(slug, "paper")
         full = {run.key for run in runs if run.subset == "full"}
         assert {replace(run, subset="full").key for run in runs} == full
-
-
-def test_the_rate_is_a_power_of_the_batch_size_through_two_that_were_tuned():
-    assert rate("paper", 256) == 0.003
-    assert rate("paper", 6272) == 0.05
-    middle = rate("paper", round(math.sqrt(256 * 6272)))
-    assert middle == pytest.approx(math.sqrt(0.003 * 0.05), rel=0.01)
 
 
 def test_equal_updates_take_the_nearest_whole_number_of_epochs():
@@ -186,21 +169,6 @@ def test_what_is_published_has_no_set_of_ones_own():
         recipes.data_of("published")
 
 
-# How the recipes were tuned
-
-
-def test_the_rates_that_were_taken_are_among_those_tried_and_all_else_is_the_recipes():
-    for scale in ("demo", "paper"):
-        runs = recipes.configs("tuning", scale)
-        assert {run.subset for run in runs} == {"full"}
-        for size, lr in recipes.tuned(scale).items():
-            assert lr in {run.lr for run in runs if run.batch_size == size}
-            assert lr == rate(scale, size)
-    study = {run.batch_size: run for run in recipes.configs("filtered-large-batch", "paper", sets=["full"], seeds=[0])}
-    ours = next(run for run in recipes.configs("tuning", "paper") if (run.batch_size, run.lr) == (6272, 0.05))
-    assert ours.as_dict() | {"experiment": ""} == study[6272].as_dict() | {"experiment": ""}
-
-
 # Loss landscapes
 
 
@@ -212,15 +180,6 @@ def test_training_is_that_of_the_experiments_on_filtering(scale):
         theirs = recipes.configs(slug, scale, **asked)
         trained = replace(RunConfig.from_dict(run.as_dict()), experiment=slug)
         assert trained.key in {one.key for one in theirs}
-
-
-@pytest.mark.parametrize("scale", ["demo", "paper"])
-def test_networks_of_one_seed_are_judged_over_the_same_sets(scale):
-    runs = recipes.configs(LANDSCAPE, scale)
-    for seed in {run.seed for run in runs}:
-        (judged,) = {run.judged for run in runs if run.seed == seed}
-        masks = recipes.masks(scale, seed)
-        assert judged == ("full", masks["network"].subset, masks["random"].subset)
 
 
 def test_the_masks_that_networks_are_judged_over_are_made_for_full_data_too():

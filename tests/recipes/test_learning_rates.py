@@ -15,26 +15,10 @@ def test_batch_sizes_leave_as_many_updates_an_epoch_as_the_study_had():
     assert [math.ceil(CIFAR10 / size) for size in sizes] == [math.ceil(IMAGENET / size) for size in theirs]
 
 
-def test_the_first_rate_is_the_studys_scaled_linearly_from_32_images():
-    runs = recipes.configs("warmup", "paper", part="warmups", archs=["resnet50"], lrs=[0.0125], batch_sizes=[1200])
-    assert {(run.lr, run.base_batch_size, run.lr_scaling, run.weight_decay) for run in runs} == {
-        (0.0125, 32, "linear", 5e-5)
-    }
-    assert {run.decay for run in runs} == {"step:30,60"}
-    assert {run.warmup_epochs for run in runs} == {0, 1, 2, 5, 10, 20, 30}
-
-
 @pytest.mark.parametrize("slug", ["warmup", "lr-scaling"])
 def test_every_worker_has_the_same_share(slug):
     runs = [run for run in recipes.configs(slug, "paper") if run.batch_size <= 1200]
     assert {run.batch_size / run.bn_workers for run in runs} == {30}
-
-
-def test_no_run_is_there_twice():
-    for slug in ("warmup", "lr-scaling"):
-        for scale in ("demo", "paper"):
-            keys = [run.key for run in recipes.configs(slug, scale)]
-            assert len(set(keys)) == len(keys)
 
 
 def test_a_grid_can_be_narrowed_and_left():

@@ -43,11 +43,6 @@ def test_the_batches_of_a_demo_fit_the_digits(slug):
     assert max(run.batch_size for run in runs) <= len(load("digits").train_labels)
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-def test_published_means_the_runs_of_the_paper(slug):
-    assert configs(slug, "published") == configs(slug, "paper")
-
-
 @pytest.mark.parametrize("slug", GRIDS)
 def test_every_published_run_is_of_the_grid_and_keeps_its_key(slug):
     found = results.published(slug)
@@ -132,11 +127,3 @@ def test_every_form_of_storage_is_measured_alike_and_a_seed_is_whole_before_the_
     assert len({tuple(cell) for cell in cells.values()}) == 1
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
     assert {run.loader_workers for run in runs if run.task == "reading"} == {1, 2, 8}
-
-
-def test_every_seed_of_planted_faults_has_both_kinds_alone_and_every_share():
-    runs = recipes.configs("own-data", "paper")
-    cells = {(run.seed, run.flipped_share > 0, run.garbage_share > 0, run.removed_share) for run in runs}
-    assert len(cells) == len(runs) == 10 * 2 * 3
-    assert all(flipped != garbage for _, flipped, garbage, _ in cells)
-    assert {run.drawn_examples for run in recipes.configs("own-data", "paper", part="whole")} == {0}

@@ -53,34 +53,6 @@ def test_a_trial_differs_from_the_plain_one_of_its_point_in_the_remedy_alone(met
         assert differing(own, plain) <= changed
 
 
-def test_trials_spread_over_the_whole_range_of_rates():
-    low, high = 0.03 * 1.6, 1.6
-    eighth = (high / low) ** (1 / 8)
-    for place, rate in enumerate(sorted(run.lr for run in trials("plain"))):
-        assert low * eighth**place <= rate * 1.005
-        assert rate <= low * eighth ** (place + 1) * 1.005  # rates have three digits
-
-
-def test_legw_takes_rate_and_warmup_from_the_smallest_batch():
-    for small, large in zip(trials("legw", 1024), trials("legw", 16384), strict=True):
-        assert large.lr == small.lr
-        assert large.lr_scaling == "sqrt"
-        assert large.warmup_epochs == pytest.approx(16 * small.warmup_epochs, rel=0.01)
-        assert large.warmup_epochs <= 20
-
-
-def test_shares_of_batch_norm_leave_several_images_of_the_last_batch_to_each():
-    for size in SIZES:
-        for run in trials("ghost-batch-norm", size):
-            assert size / run.bn_workers >= 32
-            assert (50_000 % size) // run.bn_workers >= 6
-
-
-def test_longer_training_has_the_schedule_of_a_quarter_of_the_batch_in_updates():
-    for run, plain in zip(trials("longer"), trials("plain"), strict=True):
-        assert (run.epochs, run.warmup_epochs, run.decay) == (4 * plain.epochs, 4 * plain.warmup_epochs, "step:120,180")
-
-
 def test_what_follows_from_the_search_is_left_out_of_all_and_refused_by_name_until_the_search_is_done():
     search = recipes.configs(SLUG, "paper", part="search")
     assert recipes.configs(SLUG, "paper") == search
