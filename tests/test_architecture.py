@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dolb"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-VAGUE_NAMES = {"utils", "helpers", "common", "manager"}
 
 LEAVES = {
     *("dolb.augment", "dolb.data", "dolb.config", "dolb.models", "dolb.names", "dolb.progress", "dolb.results"),
@@ -81,30 +80,28 @@ ARROWS = {
 }
 
 
-def module_name(path, root=ROOT):
-    parts = path.relative_to(root).with_suffix("").parts
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def module_exists(name, root=ROOT):
-    path = root.joinpath(*name.split("."))
+def module_exists(name):
+    path = ROOT.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
-def imports(path, root=ROOT):
+def imports(path):
     """Every dolb module that a file imports, anywhere in it: at its top, inside a function, or for types alone."""
     found = set()
-    package = path.relative_to(root).parent.parts
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = [*package[: len(package) - node.level + 1]] if node.level else []
-            base = ".".join([*base, *([node.module] if node.module else [])])
+            assert not node.level, f"{path} imports by dots, which hide an arrow"
             for alias in node.names:
                 # `from dolb import data` imports a module; `from dolb import __version__` imports a name of one.
-                module = f"{base}.{alias.name}"
-                found.add(module if module_exists(module, root) else base)
+                module = f"{node.module}.{alias.name}"
+                found.add(module if module_exists(module) else node.module)
     return {name for name in found if name.split(".")[0] == "dolb"}
 
 
@@ -118,12 +115,12 @@ def part_of(name):
     return max((part for part in ARROWS if within(name, [part])), key=len, default=None)
 
 
-def forbidden(path, root=ROOT):
+def forbidden(path):
     """The imports of a file that no arrow allows."""
-    name = module_name(path, root)
+    name = module_name(path)
     part = part_of(name)
     allowed = ARROWS[part] | ({part} if part != "dolb" else set())
-    return {target for target in imports(path, root) if target != name and not within(target, allowed)}
+    return {target for target in imports(path) if target != name and not within(target, allowed)}
 
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -134,23 +131,6 @@ def test_a_module_imports_only_along_the_arrows(path):
     name = module_name(path)
     assert part_of(name), f"{name} is a new part of dolb: say in ARROWS, and in CONTRIBUTING.md, what it may import"
     assert not forbidden(path), f"{name} may import from dolb only {sorted(ARROWS[part_of(name)])}"
-
-
-def test_a_forbidden_import_is_found_however_it_is_written(tmp_path):
-    for name in ("claims", "data", "figures", "training"):
-        (tmp_path / "dolb" / name).mkdir(parents=True)
-    path = tmp_path / "dolb" / "training" / "engine.py"
-    path.write_text(
-        "import dolb.claims as c\nfrom dolb import __version__, data, figures\nfrom ..profiling import trace\n"
-        "from . import config\ndef run():\n    from dolb.filtering import noise"
-    )
-    assert forbidden(path, tmp_path) == {"dolb.claims", "dolb.figures", "dolb.profiling", "dolb.filtering"}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_a_module_has_a_name_that_says_something(path):
-    assert path.stem not in VAGUE_NAMES
-    assert path.parent.name not in VAGUE_NAMES
 
 
 def test_modules_import_each_other_in_no_circle():
@@ -218,21 +198,6 @@ def test_no_function_returns_a_sentence(path):
     assert "in_words" not in source
     if module_name(path) not in SPEAKING:
         assert speaking(ast.parse(source)) == []
-
-
-def test_a_function_that_returns_a_sentence_is_found():
-    source = """
-def given(n):
-    return f"DDP is {n} times as fast as Horovod."
-def added(n):
-    said = "It rises with " + "the size of the batch."
-    return said
-def counted(n):
-    return f"{n} of {n} runs"
-def alt_text(n):
-    return f"Accuracy against batch size, {n} lines that rise."
-"""
-    assert speaking(ast.parse(source)) == ["given", "added"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
