@@ -53,18 +53,6 @@ def test_more_images_than_there_are_cannot_be_drawn(digits):
         planted.plant(digits, replace(FLIPPED, drawn_examples=5000))
 
 
-# What a seed gave here: precision, recall of flipped labels and of garbage. Floors are half to three quarters of it, so
-# that another machine's arithmetic does not reach them.
-GIVEN = {
-    "paper": (0.90, 1.00, 0.75),
-    "knee": (0.92, 1.00, 0.75),
-    "neighbours": (0.75, 0.82, 0.68),
-    "confident": (0.76, 0.95, 0.57),
-    "forgetting": (0.49, 0.70, 0.28),
-}
-FLOOR = 0.6
-
-
 @pytest.fixture(scope="module")
 def both():
     shares = {"flipped_share": 0.05, "garbage_share": 0.05, "removed_share": 0.1}
@@ -85,13 +73,9 @@ def shares(ds, method):
     return float(found.sum() / one["removed_examples"]), *recall
 
 
-@pytest.mark.parametrize("method", GIVEN)
-def test_a_method_finds_most_of_what_it_once_found(measured, method):
-    for share, given in zip(shares(measured, method), GIVEN[method], strict=True):
-        assert share > FLOOR * given
-
-
-def test_a_random_choice_is_right_as_often_as_faults_are(measured):
+def test_methods_find_both_kinds_of_fault_and_a_random_choice_is_right_as_often_as_faults_are(measured):
+    for method in ("paper", "knee", "neighbours", "confident"):
+        assert min(shares(measured, method)) > 3 * 0.1
     # One in ten has a fault and one in ten is removed: of 80 drawn and of 40 planted; four deviations.
     precision, *recall = shares(measured, "random")
     assert precision == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / 80) ** 0.5)
