@@ -54,18 +54,6 @@ def test_small_messages_go_by_the_protocol_of_low_latency_and_large_ones_by_that
     assert both.allreduce_seconds(16, 1e9) == FLAT.allreduce_seconds(16, 1e9)
 
 
-def test_nccl_has_trees_since_2_4():
-    made = [network.nccl("x", 8, FLAT.intra, FLAT.inter, version) for version in ("2.1", "2.3", "2.4", "2.20")]
-    assert [one.algorithm for one in made] == ["ring", "ring", "auto", "auto"]
-
-
-@pytest.mark.parametrize(("ranks", "size", "faster"), [(1536, 1e6, "tree"), (12, 1e9, "ring")])
-def test_auto_is_the_faster_of_ring_and_tree(ranks, size, faster):
-    times = {name: replace(SUMMIT, algorithm=name).allreduce_seconds(ranks, size) for name in ("ring", "tree")}
-    assert min(times, key=times.get) == faster
-    assert SUMMIT.allreduce_seconds(ranks, size) == times[faster]
-
-
 @pytest.mark.parametrize(("ranks", "each"), [(2, 30.0), (4, 25.0)])
 def test_a_rank_gets_its_share_of_the_memory_and_no_more_than_one_core_moves(ranks, each):
     machine = network.loopback(latency=0.0, bandwidth=100.0, rank_bandwidth=30.0)
@@ -116,17 +104,6 @@ def test_lanes_are_those_of_torch_s_gloo_backend():
     assert dist.ProcessGroupGloo._Options()._threads == libraries.GLOO_THREADS
 
 
-@pytest.mark.parametrize(
-    ("version", "milliseconds", "mebibytes", "cache"),
-    [("0.10", 5, 64, False), ("0.20.3", 5, 64, True), ("0.21", 1, 128, True), ("0.28.1", 1, 128, True)],
-)
-def test_horovod_has_the_defaults_of_its_version(version, milliseconds, mebibytes, cache):
-    """0.21.0 is where Horovod's changelog has them change."""
-    chosen = horovod(version)
-    assert chosen.cycle_seconds == pytest.approx(milliseconds / 1000)
-    assert (chosen.fusion_bytes, chosen.response_cache) == (mebibytes * MIB, cache)
-
-
 def test_fused_tensors_fit_the_buffer_unless_one_alone_does_not():
     assert list(libraries.fuse([3, 3, 9, 1, 1], 0, 5, limit=6)) == [(0, 2), (2, 3), (3, 5)]
 
@@ -154,11 +131,6 @@ def test_agreeing_takes_the_hops_of_an_all_reduce_and_without_the_cache_grows_wi
     assert [over_gloo.negotiation_seconds(ranks, tensors=100) for ranks in (2, 16)] == [2, 30]  # 2 (ranks - 1)
     plain = Horovod(response_cache=False, latency=0.0, message_seconds=1.0, request_seconds=2.0)
     assert plain.negotiation_seconds(ranks=11, tensors=7) == 10 * (1.0 + 7 * 2.0)
-
-
-def test_a_bucket_size_of_ones_own_holds_for_the_first_bucket_too():
-    assert libraries.ddp(25 * MIB) == libraries.ddp() == DDP()  # torch's default
-    assert libraries.ddp(2 * MIB) == DDP(bucket_bytes=2 * MIB, first_bucket_bytes=2 * MIB)
 
 
 def test_up_to_0_13_2_horovod_s_thread_sleeps_for_a_cycle_after_its_work():
@@ -192,14 +164,6 @@ def test_computing_runs_slower_beside_an_all_reduce_and_gradients_come_later():
     run = DDP(1, 1, **HOST).schedule([1.0, 4.0], [1, 1], lambda _: 4.0, ranks=2, interference=0.5)
     assert run.ready == pytest.approx([1.0, 6.0])
     assert [m.start for m in run.messages] == pytest.approx([1.0, 6.0])
-
-
-def test_the_clock_of_a_pass_goes_forth_and_back():
-    clock = libraries.Pass(0.25)
-    clock.beside(2.0, 6.0)
-    clock.beside(5.0, 8.0)  # another lane, which ends later
-    assert [clock.when(seconds) for seconds in (1.0, 3.5, 7.5)] == pytest.approx([1.0, 4.0, 9.0])
-    assert [clock.until(moment) for moment in (1.0, 4.0, 9.0)] == pytest.approx([1.0, 3.5, 7.5])
 
 
 # A step
@@ -240,12 +204,6 @@ def test_the_optimizer_waits_for_the_last_sum_and_is_never_hidden(policy, ranks)
     assert simulate(replace(scenario(policy), tensors=slow), ranks).step_seconds == pytest.approx(
         without_it.step_seconds + 0.02
     )
-
-
-def test_one_rank_communicates_with_nobody(policy):
-    alone = simulate(scenario(policy), 1)
-    assert alone.step_seconds == RESNET50.compute_seconds
-    assert (alone.efficiency, alone.messages, alone.communication_seconds) == (1, 0, 0)
 
 
 def test_a_slow_network_is_the_sum_of_its_messages():
