@@ -8,8 +8,6 @@ process, in a random order at each step. If their losses differ, nothing is save
 published benchmarks, in place of earlier ones of the same device, network and batch size.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import itertools

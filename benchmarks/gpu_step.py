@@ -18,8 +18,6 @@ device already, and leaves what was timed of other programs; between programs th
 ratio is given. ``--optimizers`` times dolb's engine, one run, with each optimizer in turns, as a benchmark of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import itertools

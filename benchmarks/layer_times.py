@@ -9,8 +9,6 @@ file of published layer times, in place of earlier ones of the same device, netw
 How passes are timed is in `dolb.profiling.layers`.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import itertools

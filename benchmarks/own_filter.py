@@ -7,8 +7,6 @@ so that it trains its extractor. Results are added to the file of published benc
 same device and network.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a training step must compute and move at least, counted from the network, and what a device can do at most."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any

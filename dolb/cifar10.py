@@ -1,7 +1,5 @@
 """CIFAR-10, in any of its usual forms."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket

@@ -1,7 +1,5 @@
 """Records whose key names their result: what a run, a measurement and a mask have in common."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A name becomes images, labels and a fingerprint: digits, CIFAR-10, Fashion-MNIST, a folder, or small volumes."""
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import os

@@ -3,8 +3,6 @@
 Mean and deviation of its pixels agree with those of the original to three digits, the order of its images does not.
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -6,8 +6,6 @@ Images become RGB with 8 bits a channel. Sixteen bits of gray are scaled, what i
 photograph is turned as its EXIF says, and of several frames the first is taken.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What commands do with a map: a page to look at it and decide, the decisions made a mask, the images for the book."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

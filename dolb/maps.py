@@ -7,8 +7,6 @@ on another machine too: for more maps the components of features suffice, withou
 radius on a map the mask that has that map's scores.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 import zipfile

@@ -6,8 +6,6 @@ same on one device, over ``bn_workers`` shares. torchvision is imported where on
 seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """What configs name, known without torch, which takes seconds to import: networks, and ways to augment images."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 

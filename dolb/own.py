@@ -4,8 +4,6 @@ Like ``maps``, whose stages it composes, it is where filtering and training meet
 here a person asks for a method and a share, and wants to know which files go, and why.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

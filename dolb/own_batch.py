@@ -5,8 +5,6 @@ loss, which is smoother than the accuracy of a few hundred images. What they lea
 of the search: choosing by a seed flatters that seed.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence

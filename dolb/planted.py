@@ -3,8 +3,6 @@
 A label is flipped to another class, or an image becomes garbage. Which ones is known, so that a choice can be judged.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A sweep of an experiment: its configs, and each kind of them made by what trains or measures it, masks first."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of `dolb train`: accuracies and gains as charts and tables, how it was run, and from what."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from pathlib import Path

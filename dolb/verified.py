@@ -1,7 +1,5 @@
 """A data set in files: found in a folder in any of its forms or fetched, and verified down to the pixel."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

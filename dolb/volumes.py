@@ -5,8 +5,6 @@ Hounsfield units, a cube of `EXTENT_MM`. So what takes images takes volumes. The
 makes a volume again is compared with the voxels themselves.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

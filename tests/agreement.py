@@ -3,8 +3,6 @@
 ``DOLB_WRITE_NUMBERS=1 pytest tests/numbers`` writes them anew, after new results; then look at what moved.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Loss landscapes made for tests: runs with every name of the schema, and curvature that a test chooses."""
 
-from __future__ import annotations
-
 import numpy as np
 import xarray as xr
 from made_runs import joined, made_run

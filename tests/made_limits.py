@@ -1,7 +1,5 @@
 """Times of layers and products made for tests: what each takes at a batch size is a function that a test chooses."""
 
-from __future__ import annotations
-
 import xarray as xr
 
 from dolb import results

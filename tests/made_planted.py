@@ -1,7 +1,5 @@
 """Planted faults made for tests: results as `dolb.planted` returns them, with counts of a test."""
 
-from __future__ import annotations
-
 import numpy as np
 import xarray as xr
 

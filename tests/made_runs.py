@@ -1,7 +1,5 @@
 """Runs made for tests: Datasets with every name of the schema and accuracies that a test chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Measurements made for tests: rows as `profiling.workers` returns them, with throughputs that a test chooses."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 

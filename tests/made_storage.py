@@ -1,7 +1,5 @@
 """Measurements of storage made for tests: rows as `profiling.storage.sweep` returns them, with numbers of a test."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

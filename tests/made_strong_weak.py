@@ -1,7 +1,5 @@
 """Runs of strong and weak scaling made to an answer, and steps of a known length."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

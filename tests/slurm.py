@@ -1,7 +1,5 @@
 """A real Slurm for tests: munge, a controller and some nodes, all on this machine and in one folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Augmentation: the same draws everywhere, and batches that equal a plain reference bit by bit."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

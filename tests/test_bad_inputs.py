@@ -4,8 +4,6 @@ A line of the table is a call of `dolb` in a folder that holds these inputs, wit
 the one line has to name: `*` is the word that was taken from the braces.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

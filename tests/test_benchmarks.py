@@ -1,7 +1,5 @@
 """The engine's step on a CPU is faster than stock torch's and does the same arithmetic; anyone can measure it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import shutil

@@ -1,7 +1,5 @@
 """CIFAR-10 through `dolb.data`: what is found, what is refused and set aside, what is fetched."""
 
-from __future__ import annotations
-
 import io
 import os
 import stat

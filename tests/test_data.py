@@ -1,7 +1,5 @@
 """What a user gets from `dolb.data`: the same images everywhere, subsets, folders of images, names that are known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fashion-MNIST through `dolb.data`: the package is read, a wrong one is told, the real one has its counts."""
 
-from __future__ import annotations
-
 import json
 import os
 

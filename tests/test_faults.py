@@ -4,8 +4,6 @@
 disks, signals, two writers and read-only stores are tested where they belong, and are marked `faults` there.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import json
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from dolb import cluster, data, results
 from dolb.filtering import decisions, masks
@@ -42,7 +41,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["dolb.training.sweep", "pytest", "sklearn.datasets"])
 
 
-def swept(count: int, store: Path | None, **how: object) -> results.xr.Dataset:
+def swept(count: int, store: Path | None, **how: object) -> xr.Dataset:
     runs = [RunConfig(subset="first-128", epochs=2, batch_size=32, lr=0.05, seed=seed) for seed in range(count)]
     return sweep(runs, store=store, device="cpu", subsets=FIRST, progress=False, at_once=1, **how)
 

@@ -1,7 +1,5 @@
 """Maps and masks from networks trained here: made once, found again, tied to the data, stopped and taken up."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

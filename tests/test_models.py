@@ -1,7 +1,5 @@
 """Networks by name: their features and sizes, ghost batch norm against ordinary batch norm, initial weights by seed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torchvision

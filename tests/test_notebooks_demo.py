@@ -1,7 +1,5 @@
 """Notebooks run from end to end at demo scale, on digits; they share what they make in a store."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Notebooks narrowed by parameters, at published scale: they draw what was asked for, and say what they cannot."""
 
-from __future__ import annotations
-
 import pytest
 from executed import outputs_of
 

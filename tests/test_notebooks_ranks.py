@@ -1,7 +1,5 @@
 """Notebooks on communication run at demo scale: two ranks train under DDP, and under Horovod where it is built."""
 
-from __future__ import annotations
-
 import pytest
 from executed import outputs_of, without_links
 from waiting import cpu_seconds

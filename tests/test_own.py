@@ -1,7 +1,5 @@
 """Data of one's own: a folder of images becomes masks, a table of methods, a list of files to drop, a page."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Which batch size and rate suit a data set: real runs on small images, judged by what is held out of training."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Planted faults: known, the same by the same seed, only in training data, and found by what is to find them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Other processes in tests: signals to them, waiting for what they do, and the time that they took."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -3,8 +3,6 @@
 ``book/claims.yml`` holds the claims; the judges of a subject are a module here, results in, effects out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path

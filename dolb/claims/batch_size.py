@@ -1,7 +1,5 @@
 """The effects by which the claims of Gahlot et al. on batch size are judged: G1 to G4."""
 
-from __future__ import annotations
-
 from dolb.claims.rule import Claim, Estimates, Found, Judge
 from dolb.findings import batch_size as study
 from dolb.findings.intervals import Estimate, student, welch

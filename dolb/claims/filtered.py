@@ -3,8 +3,6 @@
 Gains are at equal epochs, as the paper has it, and paired by seed, each seed by its mean over the claim's cells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

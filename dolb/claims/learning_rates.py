@@ -1,7 +1,5 @@
 """The effects of M1 to M7, batch size, warmup and rate scaling, and of J3, time to accuracy; all are paired by seed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pandas as pd

@@ -4,8 +4,6 @@ A claim becomes one effect for each of its parts: a number with a unit, signed s
 (of a ratio: above one), with a 95% interval. ``smallest`` is the smallest effect that still is the claim's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The judges of what many workers, links and storage do: G18 to G21, M8, J1, J2, C1 to C3 and K1 to K5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of the batch-size study: curves, their optima, equal updates, batch norm, and which batch size to take."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of the critical batch size: updates against examples, and what predicts where the curve bends."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Figures of how fast a training step is."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

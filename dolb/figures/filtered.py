@@ -4,8 +4,6 @@ All have one form: sets side by side at each value of the horizontal axis, dots 
 for what the paper reports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import altair as alt

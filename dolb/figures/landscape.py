@@ -1,7 +1,5 @@
 """Figures of loss landscapes: curvature ratios between training sets, and the surfaces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of learning rates: accuracy by warmup, by epoch and by rate, and what remedies for large batches do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import altair as alt

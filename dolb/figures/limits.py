@@ -1,7 +1,5 @@
 """Figures of what bounds training on many nodes: speedups, layers by local batch, and products under the roof."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

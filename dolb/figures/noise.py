@@ -1,7 +1,5 @@
 """Figures of maps and noise: the map, how much on it is noise and what that depends on, and how stable it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import altair as alt

@@ -1,7 +1,5 @@
 """Figure of planted faults: precision and recall of each way to filter."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Figures of data-parallel training: what was measured is drawn full, what was simulated hollow and dashed."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

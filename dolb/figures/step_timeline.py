@@ -1,7 +1,5 @@
 """Figures of one training step: its events on lanes by rank, libraries over one another."""
 
-from __future__ import annotations
-
 import warnings
 
 import altair as alt

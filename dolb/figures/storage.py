@@ -1,7 +1,5 @@
 """Figures of the data pipeline: images per second by form of storage, and how long a trainer waits."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Figures on strong and weak scaling: time to a target loss, the loss on its way, and what the generator makes."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

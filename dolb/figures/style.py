@@ -1,7 +1,5 @@
 """What figures share: colours, legends, axes, choices, layers, and the words of a hover."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Each is a function that gives a score per example, higher for what should go fir
 the interface of the clusterings in ``noise``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """What filters have in common, and what they ask of arrays: errors name the first fault."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, Self
 

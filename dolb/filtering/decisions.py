@@ -4,8 +4,6 @@ The page is told what the file has to say of the data (``header``). ``load`` bel
 and returns the mask. ``dropped`` lists examples by their place in the training set, ascending.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 from pathlib import Path

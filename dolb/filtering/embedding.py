@@ -1,7 +1,5 @@
 """The map: features reduced by PCA, then placed in the plane by t-SNE."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Penultimate features of a network for every image of a split, and where the network comes from."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from pathlib import Path

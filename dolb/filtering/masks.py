@@ -1,7 +1,5 @@
 """Masks on disk, tied to the data they were made for."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

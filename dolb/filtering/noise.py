@@ -5,8 +5,6 @@ fewer classes than the data: where all points of a class are noise, which a clas
 always is, it is kept whole, with a warning.
 """
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from typing import Any, Self

@@ -3,8 +3,6 @@
 It needs jupyter-scatter, which ``pip install "dolb[review]"`` brings; the page of ``dolb view`` does the same without.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

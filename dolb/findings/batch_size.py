@@ -3,8 +3,6 @@
 ``runs`` are rows of ``runs.final_accuracy``; `curve_runs` picks those that make the curves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ hyperbola (S / S_min - 1) (E / E_min - 1) = 1, which is S = S_min (1 + B_crit / 
 E_min / S_min. A batch of that size needs twice the fewest updates and twice the fewest examples.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

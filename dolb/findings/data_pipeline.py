@@ -1,7 +1,5 @@
 """The numbers of the data pipeline: how fast each form of storage is read, and how long a trainer waits for it."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

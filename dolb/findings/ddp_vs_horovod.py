@@ -5,8 +5,6 @@ cells of a network share one spread. Libraries are compared by throughput on as 
 slows the machine slows both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How fast a training step is, and whether the fast path computes what the plain one does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

@@ -5,8 +5,6 @@ has it, and at equal updates, by the runs whose updates come nearest to those on
 one, and differences points. The set that runs call ``network`` is ``filtered`` here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any

@@ -6,8 +6,6 @@ measure is taken where each filter of the network has length one, so the scale o
 not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import astuple
 

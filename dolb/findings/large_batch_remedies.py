@@ -5,8 +5,6 @@ seeds, paired with the plain recipe's, so that choosing flatters nobody. Until a
 of the search's best, one run each and without intervals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

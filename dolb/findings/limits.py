@@ -4,8 +4,6 @@ A batch of B images on N nodes leaves B/N to each. With free communication a ste
 to take for B/N images; over links it is simulated from the measured layers. Seeds are whole repetitions.
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

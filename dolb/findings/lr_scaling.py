@@ -1,7 +1,5 @@
 """Which rate suits which batch size: accuracy by both, the ridge of that map, and what rules of scaling lose."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

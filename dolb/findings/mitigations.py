@@ -1,7 +1,5 @@
 """The numbers of sending less: bytes and time of a step, and accuracy after as many updates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

@@ -3,8 +3,6 @@
 Functions take the Dataset of ``results/features.nc`` or ``results/noise.nc``: one entry of ``run`` is a map or a mask.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """What each way to filter finds of planted faults: precision and recall, with intervals over seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

@@ -1,7 +1,5 @@
 """Which batch size for a network, a rate and a time limit: what a run costs, and which cells are best for it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

@@ -1,7 +1,5 @@
 """From a Dataset of runs to a table of runs: which of them, their final accuracy, how many updates they made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The numbers of one training step: where its time goes, and its events as a table to draw."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

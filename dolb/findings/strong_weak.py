@@ -4,8 +4,6 @@ Updates are those of the runs. A step takes as long as real ranks did, or as a s
 is called measured only where its step is. A run that misses its target counts with its whole length.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr

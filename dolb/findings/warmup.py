@@ -1,7 +1,5 @@
 """What warmup does: accuracy by its length, which length is best, and how that grows with the batch size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What one measurement of data-parallel training, or of storage, is: a frozen record whose key names its result."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

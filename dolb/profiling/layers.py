@@ -8,8 +8,6 @@ time of their own, so all times are scaled to what passes without them take, hal
 and half after.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence

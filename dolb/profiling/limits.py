@@ -6,8 +6,6 @@ smaller batch stands for it. What communication adds is simulated, from the meas
 On a CPU one core computes, and its own clock is read: what others do on the machine meanwhile does not count.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import statistics

@@ -1,7 +1,5 @@
 """The time of a step: programs timed side by side, and kept as results."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Its root is the tree of a commit, so that what is unpacked is a checkout; beside
 ``sha256sum -c`` reads it, has the hash of every file, and the metadata of the crate say what made which.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import os

@@ -1,7 +1,5 @@
 """Stage the book with its notebooks executed, reuse those whose inputs are the same, and build its pages."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

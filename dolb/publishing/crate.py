@@ -1,7 +1,5 @@
 """What an archive says of itself as a Workflow Run RO-Crate: what made each result, and which page shows it."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ An executed notebook lies in a folder of its own, whose name has a hash of all t
 what is done, as it does of runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Run one notebook with papermill, in a kernel of this interpreter, and pass it through the gate."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Parts of the book that are made from data: the table of verdicts, the scoreboard, the schema of results."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """What notebooks put on a page: charts, tables, verdicts, numbers for the text, and what was run."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

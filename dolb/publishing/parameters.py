@@ -4,8 +4,6 @@
 so that every notebook also asks for the check itself (``check_injected``).
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 from collections.abc import Mapping

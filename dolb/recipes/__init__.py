@@ -6,8 +6,6 @@ notebooks' parameters. Most experiments are lists of runs; ``features``, ``noise
 masks, and those of communication and of storage lists of measurements.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What may be asked of a recipe besides its scale, by the names of the notebooks' parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps

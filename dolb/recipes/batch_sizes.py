@@ -1,7 +1,5 @@
 """The runs of the batch-size study, and like ones whose batch divides the data evenly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

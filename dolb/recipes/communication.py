@@ -1,7 +1,5 @@
 """The measurements of communication: both libraries by number of ranks, and traced steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

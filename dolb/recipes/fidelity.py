@@ -1,7 +1,5 @@
 """Whether speed changes the science: the fast path and the plain one, the same cells, many seeds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dolb.recipes.asked import Asked, recipe

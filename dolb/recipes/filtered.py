@@ -3,8 +3,6 @@
 And those by which the recipes of runs and of extractors were tuned, on full data alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Training is that of the experiments on filtering, run for run. Every network is judged over the same three sets.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from dolb.recipes.asked import Asked, recipe

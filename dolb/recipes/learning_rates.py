@@ -5,8 +5,6 @@ batches of 150 to 1,200 leave as many, and these are its batch sizes here. At it
 updates; the part ``equal-batch`` shows what becomes of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

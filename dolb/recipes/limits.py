@@ -1,7 +1,5 @@
 """What bounds training on many nodes: layers by local batch, products, and what is sent in the gradients' place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Maps and masks: of each extractor, by each way to choose, and those that runs are trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

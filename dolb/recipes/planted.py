@@ -1,7 +1,5 @@
 """Faults planted in Fashion-MNIST, or in digits: which way to filter one's own data finds them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dolb.filtering.config import PlantedConfig

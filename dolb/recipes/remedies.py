@@ -5,8 +5,6 @@ one method and that of another differ in the method alone, as far as both read t
 is then run with seeds that no trial had: choosing by a seed flatters that seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

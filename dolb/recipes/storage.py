@@ -1,7 +1,5 @@
 """The measurements of storage: six forms of the same images, read, counted, and fed to a trainer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -5,8 +5,6 @@ batch grows, and with it, by two of the rules, the rate. No batch is larger than
 an equal share of an epoch. The rate was chosen with one worker, and every run ends at its target loss.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

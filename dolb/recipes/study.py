@@ -5,8 +5,6 @@ paper's accuracies there (``tuning`` shows what was tried); the rate of every ot
 one rule, ``rate``, and is the same for every set.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ damaged files it never returns. So the hash of a file stands at its end, where H
 before HDF5 opens the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

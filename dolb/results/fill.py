@@ -5,8 +5,6 @@ is found by its key and never made twice. The store is all there is to it: on an
 there in any state, the same call goes on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs made into a Dataset, joined into one, and taken apart again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where results come from: recorded with each run, and gathered for the panel under a figure."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """The schema of results: the only names allowed, where they live and what they mean (``schema.yml``); its checks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

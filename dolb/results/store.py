@@ -1,7 +1,5 @@
 """A store of finished runs: a folder with a file for each, found by the run's key, which processes may share."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import re

@@ -1,7 +1,5 @@
 """What one training run is, and one of which more is measured: a frozen record whose key names its result."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, fields

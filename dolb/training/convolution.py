@@ -6,8 +6,6 @@ whole batch, or oneDNN's convolution with the kernel turned round. Training ResN
 Neoverse-N1 cores: `benchmarks/cpu_step.py` measures it, and the book's page on the engine shows it.
 """
 
-from __future__ import annotations
-
 import platform
 from typing import Any
 

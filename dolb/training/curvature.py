@@ -9,8 +9,6 @@ everything is offered twice: in the weights as they are, and in coordinates in w
 (``filter_norms``); there such a factor changes nothing. Batch norm's own parameters and biases do not move there.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import cached_property

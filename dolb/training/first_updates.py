@@ -4,8 +4,6 @@ Epochs are too coarse for how a run begins, where warmup matters. The step is th
 has the gradients of all weights at hand; order, augmentation and rates are those of the run as a sweep trains it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ networks of one seed they are the same. Images are as they are, without augmenta
 alone, without weight decay.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -10,8 +10,6 @@ The run is the engine's own, with its fastest step. Measuring is enqueued behind
 with draws of its own: training has the same bits with it and without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ the class probabilities early in training or of examples that were held out. The
 fastest step; what is read of it is enqueued behind each epoch, before the next one changes the weights.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Everything here computes on configs and numbers; the engine measures, and acts on the answers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction

@@ -4,8 +4,6 @@ A small network gains nothing from a second thread, and loses much where cores a
 cores do. The store's claims deal out the runs, and what a dead process held is taken over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

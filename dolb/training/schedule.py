@@ -5,8 +5,6 @@ ramp up (``warmup_factor``) and how the rate falls afterwards (``decay_factor``)
 into one table with an entry per update, so that a captured CUDA graph can read its rate from the device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 

@@ -1,7 +1,5 @@
 """The plain step: torch's own modules, autograd and update, the reference that every faster step is held to."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

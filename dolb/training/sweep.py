@@ -6,8 +6,6 @@ copied there in any state, the same call goes on. A time limit, Ctrl-C and SIGTE
 also leave the unfinished runs in the store, and they go on from their last step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 

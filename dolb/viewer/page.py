@@ -1,7 +1,5 @@
 """A Dataset of examples becomes the HTML of a viewer, with images and the WebGL library in files beside the page."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools

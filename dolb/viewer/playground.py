@@ -1,7 +1,5 @@
 """A learning-rate schedule drawn in the page while its controls are moved, with the run and its command to copy."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import fields

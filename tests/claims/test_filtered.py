@@ -1,7 +1,5 @@
 """Verdicts on noise, on training on filtered data and on its landscape, from results whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

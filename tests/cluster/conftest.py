@@ -1,7 +1,5 @@
 """What comes of the tests of clusters, most of which run at once."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

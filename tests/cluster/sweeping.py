@@ -1,7 +1,5 @@
 """Sweeps of a few small runs, for tests that send them elsewhere, and tests that run at once."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

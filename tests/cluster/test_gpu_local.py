@@ -1,7 +1,5 @@
 """Tasks of this machine on its GPUs: one process to each, or as many as are asked for."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sweeping import SHORT, dolb, ended, log

@@ -1,7 +1,5 @@
 """Sweeps sent to processes of this machine, and what is refused before anything is sent."""
 
-from __future__ import annotations
-
 from sweeping import LONG, SHORT, assert_same_bits, dolb, ended, in_mid_run, let_go, made, scenario
 
 from dolb import cluster

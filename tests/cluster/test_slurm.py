@@ -1,7 +1,5 @@
 """Sweeps on a real Slurm: whatever happens to jobs and nodes, every run is made once, with a plain sweep's bits."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

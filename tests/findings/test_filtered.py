@@ -1,7 +1,5 @@
 """What follows from runs on filtered data: comparisons at equal epochs and updates, and differences seed by seed."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

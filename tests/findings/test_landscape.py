@@ -1,7 +1,5 @@
 """What follows from loss landscapes: comparisons over several sets of examples, ratios seed by seed, and contours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """What follows from maps and masks: how well a map parts classes, how much is noise, and who agrees."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import xarray as xr

@@ -1,7 +1,5 @@
 """The fused step against torch's own operations and autograd; without a GPU, through Triton's interpreter."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The gradient of t-SNE by kernels against openTSNE's own; without a GPU, through Triton's interpreter."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

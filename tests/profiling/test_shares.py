@@ -1,7 +1,5 @@
 """Steps of more workers than there are, from the steps of one."""
 
-from __future__ import annotations
-
 import pytest
 from made_strong_weak import made_steps
 

@@ -1,7 +1,5 @@
 """What is run to study filtering: maps, masks that carry their key in their name, and the same recipe for all sets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

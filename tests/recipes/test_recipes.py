@@ -1,7 +1,5 @@
 """What each experiment runs: the study's own grid, a small one on digits, and changes by name."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

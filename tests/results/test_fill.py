@@ -1,7 +1,5 @@
 """The loop that fills a store: made once, by whichever process, after kills too, and within the time that there is."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

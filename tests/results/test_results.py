@@ -1,7 +1,5 @@
 """Results follow one schema, are saved whole or not at all, and are never trusted when they do not read back."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A config names its result by what differs from the defaults, and refuses what cannot be run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

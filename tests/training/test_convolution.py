@@ -1,7 +1,5 @@
 """Fast convolution gradients are torch's own numbers, for the shapes networks have and at any order."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Curvature against what is known: quadratic functions, dense Hessians, and invariance to scale."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What one run gives on a CPU: the numbers of a plain PyTorch loop, bit by bit the same every time, alone or packed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

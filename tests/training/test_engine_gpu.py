@@ -1,7 +1,5 @@
 """What the captured, packed engine promises on a GPU; `make test-gpu` runs these."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,8 +3,6 @@
 The runs and their results are real; a CPU has no memory of its own, so what they hold of it is counted here.
 """
 
-from __future__ import annotations
-
 import itertools
 import weakref
 

@@ -1,7 +1,5 @@
 """The first updates of a run are those that the engine makes, recorded one by one and found again in a store."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs with their loss landscapes: what is measured, over which examples, kept in the store and taken up again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

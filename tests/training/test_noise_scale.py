@@ -1,7 +1,5 @@
 """The noise of the gradient is that of the training loss, estimated without bias, and measuring leaves no trace."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What filtering gets of a run: its network, what was right after each epoch, and probabilities, held out or not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 

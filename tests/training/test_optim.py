@@ -1,7 +1,5 @@
 """Update rules: LARS and LAMB are by their formulas, and every option takes effect."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Which runs share a GPU: like with like, the longest first, and never more than its memory holds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """A run that is stopped goes on from its last step, another time, to the same bits as one that never was."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The rate of every update: scaling with the batch, warmup, decay."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 What every store has in common, such as several processes and time limits, is tested in tests/results/test_fill.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import shutil

@@ -1,7 +1,5 @@
 """The 3-D generator trained by the engine, to a target loss, as the shares of several workers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The machine that ranks run on: its processor, and the hardware threads that ranks are held to."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -7,8 +7,6 @@ a cluster: which host it is on, and which rank of that host it is. Each rank's c
 host by itself (`supervise`).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

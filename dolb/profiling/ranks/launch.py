@@ -8,8 +8,6 @@ Ranks share this machine, or are dealt to hosts of their own on it, joined by li
 machines of a Slurm job (`nodes`). Their keepers are always here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -9,8 +9,6 @@ Namespaces carry the number and the start time of the process that made them. Th
 however it ends; of a process that was killed they are removed by the next one that makes some.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The machines of a Slurm job, on which ranks are started by srun from the first of them."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -14,8 +14,6 @@ update but for rounding; each rank takes batch-norm statistics over its own shar
 (``bn_workers``). DDP sends no buffers (``broadcast_buffers=False``), as Horovod sends none: both move gradients alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc

@@ -9,8 +9,6 @@ hardware thread that is its own, where it has one, starts it by the command that
 costs some milliseconds and megabytes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

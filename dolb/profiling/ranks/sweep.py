@@ -1,7 +1,5 @@
 """Many measurements, making only those that the store lacks, one after another: each needs the machine for itself."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections import Counter

@@ -7,8 +7,6 @@ around, host by host, many times; then every host sends as fast as TCP lets it, 
 latency of a hop and the rate at which it received. It imports no torch: it costs some milliseconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

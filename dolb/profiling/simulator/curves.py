@@ -4,8 +4,6 @@ Curves of both libraries on Summit with a band for what is not known, Horovod if
 the number of GPUs at which the study tuned it, and the steps of a ring all-reduce, counted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

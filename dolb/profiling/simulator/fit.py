@@ -9,8 +9,6 @@ Tables of points have ``used`` (fit or judge), ``simulated``, and ``error``, sim
 geometric, as what disturbs a run does so by a factor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

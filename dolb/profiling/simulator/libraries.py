@@ -7,8 +7,6 @@ assumed; `curves.UNKNOWN` says within which limits. What a tensor and a collecti
 PyTorch's DDP benchmark, of four networks.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence

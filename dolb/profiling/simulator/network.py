@@ -4,8 +4,6 @@ A message of ``b`` bytes over a link takes ``latency + b / bandwidth``. Every co
 takes no longer for more ranks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ over = cluster(gpus=8, gbit=100)
 predict(my_network, 64, over, nodes=[1, 2, 4, 8, 16], images_per_second=1200)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ strong scaling shrinks less than the share. On CPUs every worker is a machine of
 a machine on 100 Gbit/s.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pandas as pd

@@ -5,8 +5,6 @@ that of the slowest rank, holds for all, and the work of simulating it does not 
 follows the last all-reduce. Left out: the input pipeline, and other jobs on the network.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterator, Sequence

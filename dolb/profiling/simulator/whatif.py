@@ -1,7 +1,5 @@
 """The simulator as a panel of the book: its constants as data, and the HTML in which book/_static/whatif.js answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict

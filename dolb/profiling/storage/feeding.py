@@ -1,7 +1,5 @@
 """A trainer fed from a container by torch's loader, and the share of its time in which it waits for images."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

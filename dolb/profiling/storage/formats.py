@@ -5,8 +5,6 @@ its files with their sizes: a file that is missing, truncated or unreadable is n
 LMDB would crash the process and Zarr would return zeros.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

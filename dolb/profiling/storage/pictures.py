@@ -1,7 +1,5 @@
 """Images to store: JPEGs of ImageNet's sizes made by seed, or a data set's own as PNGs; and their decoding."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How fast processes read images from a container, from a cold or a warm cache, and what the system does meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

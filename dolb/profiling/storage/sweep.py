@@ -1,7 +1,5 @@
 """Many measurements of storage, making only those that the store lacks, on containers that are packed for them."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

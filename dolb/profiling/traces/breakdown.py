@@ -5,8 +5,6 @@ outside, such as barriers, does not count. Of concurrent events of a lane, such 
 the union counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

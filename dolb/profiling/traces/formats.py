@@ -1,7 +1,5 @@
 """Trace files as torch.profiler and Horovod write them, each read into a table of events on its own clock."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

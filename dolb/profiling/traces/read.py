@@ -9,8 +9,6 @@ barrier.
 Horovod's coordinator, rank 0, alone writes a timeline: the other ranks have no communication of their own in the table.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ A Dataset has an entry of ``run`` for every step, with the numbers of `breakdown
 of it. Under Horovod rank 0 is the coordinator, which alone records communication.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
