@@ -1,4 +1,4 @@
-"""Measurements made for tests: rows as `profiling.workers` returns them, with throughputs that a test chooses."""
+"""Measurements made for tests: rows as `dolb.profiling.ranks` measures them, with throughputs that a test chooses."""
 
 import itertools
 from functools import cache
@@ -27,6 +27,7 @@ def made_measurement(images_per_second=100.0, device="a machine", link=None, alo
         "step_seconds": config.batch_size / images_per_second,
         "parameters": 1000,
         **results.provenance(torch_version="2", device=device, engine="eager", data_fingerprint="sha256:made"),
+        "commit": "made",  # whatever state the checkout is in
     }
     values |= dict(zip(("achieved_mbit", "link_latency_seconds"), link or (), strict=False))
     if alone:

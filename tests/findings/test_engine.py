@@ -8,7 +8,7 @@ from dolb.findings import engine as study
 
 
 def timed(*rows):
-    """Make rows of `steps.compare`: network, batch size, program, ratio."""
+    """Make rows of timed steps: network, batch size, program, ratio."""
     names = ["arch", "batch_size", "program", "ratio"]
     return pd.DataFrame([dict(zip(names, row, strict=True)) for row in rows]).assign(device="one")
 
