@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 import dolb  # all else late, by the command that needs it: torch alone takes two seconds
-from dolb.config import SCALES
+from dolb.config import SCALES, require_known
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -52,8 +52,7 @@ class _Plainly(TyperGroup):
 
 
 def _known_scale(scale: str) -> str:
-    if scale not in SCALES:
-        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
+    require_known("scale", scale, SCALES)
     return scale
 
 
@@ -424,8 +423,7 @@ def predict_command(
     from dolb.profiling.simulator import fit, libraries, network
     from dolb.profiling.simulator.predict import predict
 
-    if library not in ("ddp", "horovod"):
-        raise ValueError(f"library {library!r} is not known; accepted: ddp, horovod")
+    require_known("library", library, ("ddp", "horovod"))
     for option, value in (("bucket", bucket_mb), ("fusion", fusion_mb), ("cycle", cycle_ms), ("gpus", gpus)):
         network.require(option, value, 1 if option == "gpus" else 0, most=1e9)
     if output.suffix not in (".html", ".svg", ".png", ".json") or output.is_dir() or not output.parent.is_dir():

@@ -1,13 +1,22 @@
 """Records whose key names their result: what a run, a measurement and a mask have in common."""
 
+import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 SCALES = ("published", "demo", "paper")  # of a notebook and its experiment: read results, a small run, the study's own
 _MOST = 2**63 - 1  # a whole number that results can hold
+
+
+def require_known(what: str, value: str, accepted: Collection[str]) -> None:
+    """Raise a ``ValueError`` that lists what is accepted, and the nearest of it, for a value that is not."""
+    if value not in accepted:
+        close = difflib.get_close_matches(value, accepted, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"{what} {value!r} is not known{hint}; accepted: {', '.join(accepted)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +58,7 @@ class Keyed:
     def refuse_unknown(self, **accepted: Sequence[str]) -> None:
         """Raise a ``ValueError`` for the first of these fields whose value is not accepted."""
         for name, values in accepted.items():
-            if getattr(self, name) not in values:
-                raise ValueError(f"{name} {getattr(self, name)!r} is not known; accepted: {', '.join(values)}")
+            require_known(name, getattr(self, name), values)
 
     def refuse_below(self, least: float, *names: str) -> None:
         """Raise a ``ValueError`` for the first of these fields that is less than ``least``."""

@@ -173,7 +173,7 @@ sweep filtered-large-batch --keep my-set=digits.json  | accepted: a letter, then
 sweep filtered-large-batch --sets full,best           | set 'best' is not known; accepted: network
 sweep filtered-small-batch --weight-decays {nan,-1}   | weight_decay
 sweep warmup --warmups {-1,1000}                      | warmup
-sweep large-batch-remedies --methods lasr             | method 'lasr' is not known; accepted: plain, nesterov
+sweep large-batch-remedies --methods lasr             | method 'lasr' is not known (did you mean 'lars'?); accepted:
 sweep ddp-vs-horovod --{ranks,repeats} 0              | *
 sweep data-pipeline --formats tar                     | 'tar'
 sweep {data-pipeline,ddp-vs-horovod,limits,strong-weak} --part all-of-it | part 'all-of-it'

@@ -6,11 +6,10 @@ notebooks' parameters. Most experiments are lists of runs; ``features``, ``noise
 masks, and those of communication and of storage lists of measurements.
 """
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from dolb.config import SCALES
+from dolb.config import SCALES, require_known
 from dolb.recipes.batch_sizes import batch_size, critical_batch, even_batches, trade_off, two_each
 from dolb.recipes.communication import ddp_vs_horovod, step_timeline
 from dolb.recipes.fidelity import fidelity
@@ -84,10 +83,7 @@ RECIPES: dict[str, Callable[..., list[Any]]] = {
 
 def require(slug: str) -> Callable[..., list[Any]]:
     """Return the recipe of that slug, or raise a ``ValueError`` that lists what there is."""
-    if slug not in RECIPES:
-        close = difflib.get_close_matches(slug, RECIPES, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"experiment {slug!r} is not known{hint}; accepted: {', '.join(RECIPES)}")
+    require_known("experiment", slug, RECIPES)
     return RECIPES[slug]
 
 
@@ -100,8 +96,7 @@ def require_own(slug: str) -> None:
 
 def configs(slug: str, scale: str, **changes: object) -> list[Any]:
     """Return the runs of an experiment; ``published`` means those of ``paper``, and a change of None means as it is."""
-    if scale not in SCALES:
-        raise ValueError(f"scale {scale!r} is not known; accepted: {', '.join(SCALES)}")
+    require_known("scale", scale, SCALES)
     recipe, asked = require(slug), {name: value for name, value in changes.items() if value is not None}
     known = list(getattr(recipe, "takes", ()))
     if odd := [name for name in asked if name not in known]:

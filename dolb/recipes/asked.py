@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dolb.config import require_known
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -54,3 +56,13 @@ def recipe(*names: str, **usual: Any) -> Callable[[Callable[[str, Asked], list[A
         return configs
 
     return told
+
+
+def chosen(cells: Mapping[str, Sequence[Any]], part: str) -> list[Any]:
+    """Return the cells of a part, or of all, once each."""
+    require_known("part", part, ("all", *cells))
+    found: list[Any] = []
+    for cell in (cell for name, own in cells.items() if part in (name, "all") for cell in own):
+        if cell not in found:
+            found.append(cell)
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dolb.recipes.asked import Asked, recipe
+from dolb.recipes.asked import Asked, chosen, recipe
 from dolb.training.config import NoiseScaleConfig, RunConfig
 
 # The study reports neither; these are the usual values, the same for every run.
@@ -150,14 +150,11 @@ def batch_size(scale: str, ask: Asked) -> list[RunConfig]:
             ("rests", _BATCH_WITH_REST[scale], _RESTS_SHARED),
         )
     }
-    if ask.part not in (*parts, "all"):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(parts)}")
-    chosen = [run for name, runs in parts.items() if ask.part in (name, "all") for run in runs]
     order = list(ask.archs or networks)
-    chosen.sort(key=lambda run: order.index(run.arch))  # a stable sort: within a network, part after part
+    # A stable sort: within a network, part after part.
+    runs = sorted(chosen(parts, ask.part), key=lambda run: order.index(run.arch))
     given = {name: value for name, value in (("epochs", ask.epochs), ("data", ask.data)) if value is not None}
-    chosen = [replace(run, **given) for run in chosen]  # type: ignore[arg-type]
-    return list({run.key: run for run in chosen}.values())
+    return list(dict.fromkeys(replace(run, **given) for run in runs))
 
 
 @recipe("archs", "batch_sizes", "seeds", "epochs", "data")

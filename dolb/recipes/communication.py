@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from dolb.config import require_known
 from dolb.profiling.config import LIBRARIES, SYNTHETIC, ScalingConfig, strong, weak
 from dolb.recipes.asked import Asked, recipe
 
@@ -71,8 +72,7 @@ def ddp_vs_horovod(scale: str, ask: Asked) -> list[ScalingConfig]:
     the grid: every part is then made of them. On several ``nodes``, machines of a Slurm job, it is made of the numbers
     of ranks that they can share equally. With ``device`` cuda each rank has a GPU, larger batches and more steps.
     """
-    if ask.part not in ("all", *_PARTS, LINKS):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join((*_PARTS, LINKS))}")
+    require_known("part", ask.part, ("all", *_PARTS, LINKS))
     grid = _SCALING[scale]
     every = sorted(ask.ranks or grid.ranks)
     kind = "cuda" if ask.device.startswith("cuda") else "cpu"

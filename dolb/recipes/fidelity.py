@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dolb.config import require_known
 from dolb.recipes.asked import Asked, recipe
 from dolb.recipes.batch_sizes import MOMENTUM, WEIGHT_DECAY, WORKERS
 from dolb.recipes.study import tuned_run
@@ -23,8 +24,7 @@ def fidelity(scale: str, ask: Asked) -> list[RunConfig]:
     The plain ones are meant for torch's own operations, one after the other: ``dolb sweep fidelity --part plain --step
     eager``. A demo has only these: a CPU has no other path.
     """
-    if ask.part not in ("all", *PRECISIONS):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(PRECISIONS)}")
+    require_known("part", ask.part, ("all", *PRECISIONS))
     known = {"plain": "fp32"} if scale == "demo" else PRECISIONS
     chosen = [precision for name, precision in known.items() if ask.part in (name, "all")]
     same: dict[str, Any] = (

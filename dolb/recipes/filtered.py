@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dolb.filtering.config import BASELINES, FLAGGED, FilterConfig
-from dolb.recipes.asked import Asked, recipe
+from dolb.recipes.asked import Asked, chosen, recipe
 from dolb.recipes.batch_sizes import WORKERS
-from dolb.recipes.learning_rates import chosen
 from dolb.recipes.masks import (
     REMOVERS,
     SHARE,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dolb.recipes.asked import Asked, recipe
+from dolb.recipes.asked import Asked, chosen, recipe
 from dolb.recipes.batch_sizes import asked
 from dolb.training.config import RunConfig, StartConfig
 
@@ -155,17 +155,6 @@ def lr_scaling(scale: str, ask: Asked) -> list[RunConfig]:
 def _on(scale: str, data: str | None) -> _Study:
     """Return the study at a scale, on another data set if one is named."""
     return _STUDIES[scale] if data is None else replace(_STUDIES[scale], data=data)
-
-
-def chosen(cells: dict[str, list[Any]], part: str) -> list[Any]:
-    """Return the cells of a part, or of all, once each."""
-    if part not in (*cells, "all"):
-        raise ValueError(f"part {part!r} is not known; accepted: all, {', '.join(cells)}")
-    found: list[Any] = []
-    for cell in (cell for name, own in cells.items() if part in (name, "all") for cell in own):
-        if cell not in found:
-            found.append(cell)
-    return found
 
 
 def _run(experiment: str, study: _Study, epochs: int | None, **cell: Any) -> RunConfig:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dolb.config import require_known
 from dolb.profiling.config import POWER_SGD, SYNTHETIC, LayerConfig, ScalingConfig
 from dolb.recipes.asked import Asked, recipe
 
@@ -44,8 +45,7 @@ def limits(scale: str, ask: Asked) -> list[LayerConfig]:
 
     A seed's measurements are made whole before the next, so that whatever slows the machine slows a whole curve.
     """
-    if ask.part not in ("all", *PARTS):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(PARTS)}")
+    require_known("part", ask.part, ("all", *PARTS))
     grid, gpu = _LAYERS[scale], ask.device_kind == "cuda"
     same: dict[str, Any] = {"experiment": "limits", "data": grid.data, "device_kind": ask.device_kind}
 
@@ -91,8 +91,7 @@ def mitigations(scale: str, ask: Asked) -> list[ScalingConfig]:
     Time is of a few steps over links of several rates. Accuracy is after as many updates under every way, over links
     that are not held back, as their rate does not change what is learned. Links need root.
     """
-    if ask.part not in ("all", "time", "accuracy"):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: all, time, accuracy")
+    require_known("part", ask.part, ("all", "time", "accuracy"))
     demo = scale == "demo"
     same: dict[str, Any] = {"experiment": "mitigations", "ranks": 2, "hosts": 2, "pinned": True, "lr": 0.02}
     same["batch_size_per_rank"] = 16

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dolb.filtering.config import FLAGGED, FilterConfig
-from dolb.recipes.asked import Asked, recipe
-from dolb.recipes.learning_rates import chosen
+from dolb.recipes.asked import Asked, chosen, recipe
 from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
 

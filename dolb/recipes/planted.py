@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dolb.config import require_known
 from dolb.filtering.config import PlantedConfig
 from dolb.recipes.asked import Asked, recipe
 
@@ -22,10 +23,9 @@ def own_data(scale: str, ask: Asked) -> list[PlantedConfig]:
     ``part`` is ``drawn``, a thousand images for a CPU, or ``whole``, all of Fashion-MNIST for a GPU; ``sets`` are
     the kinds of fault.
     """
-    if ask.part not in _PARTS:
-        raise ValueError(f"part {ask.part!r} is not known; accepted: {', '.join(_PARTS)}")
-    if odd := [kind for kind in ask.sets or () if kind not in KINDS]:
-        raise ValueError(f"set {odd[0]!r} is not known; accepted: {', '.join(KINDS)}")
+    require_known("part", ask.part, _PARTS)
+    for kind in ask.sets or ():
+        require_known("set", kind, KINDS)
     demo = scale == "demo"
     same: dict[str, Any] = (
         {"data": "digits", "drawn_examples": 400} if demo else {"data": "fashion-mnist", **_PARTS[ask.part]}

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dolb.recipes.asked import Asked, recipe
+from dolb.config import require_known
+from dolb.recipes.asked import Asked, chosen, recipe
 from dolb.training.config import RunConfig
 
 EXPERIMENT = "large-batch-remedies"
@@ -81,8 +82,8 @@ def large_batch_remedies(scale: str, ask: Asked) -> list[RunConfig]:
     """
     study, tried = replace(_STUDIES[scale], data=ask.data or _STUDIES[scale].data), ask.tried or {}
     asked = tuple(ask.methods or (*study.methods, STACK))
-    if odd := set(asked).difference(METHODS, [STACK]):
-        raise ValueError(f"method {min(odd)!r} is not known; accepted: {', '.join((*METHODS, STACK))}")
+    for name in asked:
+        require_known("method", name, (*METHODS, STACK))
     alone = tuple(name for name in METHODS if name in (PLAIN, *asked) or (STACK in asked and name in study.methods))
     search: dict[tuple[str, int], list[RunConfig]] = {}
     stack: dict[tuple[str, int], list[RunConfig]] = {}
@@ -106,12 +107,9 @@ def large_batch_remedies(scale: str, ask: Asked) -> list[RunConfig]:
         "stack": [run for runs in stack.values() for run in runs],
         "winners": [replace(_best(runs, tried), seed=seed) for runs in done for seed in ask.seeds or study.seeds],
     }
-    if ask.part not in (*parts, "all"):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(parts)}")
-    chosen = [run for name, runs in parts.items() if ask.part in (name, "all") for run in runs]
-    if not chosen:
+    if not (found := chosen(parts, ask.part)):
         raise ValueError(f"part {ask.part!r} has no runs of methods {', '.join(asked)}; accepted: also {STACK}")
-    return list({run.key: run for run in chosen}.values())
+    return found
 
 
 def _has(study: _Study, method: str, batch_size: int) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from dolb.config import require_known
 from dolb.profiling.config import FORMATS, StorageConfig
 from dolb.recipes.asked import Asked, recipe
 
@@ -57,8 +58,7 @@ def data_pipeline(scale: str, ask: Asked) -> list[StorageConfig]:
     ``small-images`` (the same of CIFAR-10, at random), ``counting`` (system calls, and bytes from the disk),
     ``decoding``, ``training``, or ``all``. A seed, one order of reading, is made whole before the next, form by form.
     """
-    if ask.part not in ("all", *_PARTS):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: all, {', '.join(_PARTS)}")
+    require_known("part", ask.part, ("all", *_PARTS))
     grid = _GRIDS[scale]
     kind = "cuda" if ask.device.startswith("cuda") else "cpu"
     same = {"experiment": "data-pipeline", "device_kind": kind}

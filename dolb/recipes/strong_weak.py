@@ -8,9 +8,9 @@ an equal share of an epoch. The rate was chosen with one worker, and every run e
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dolb.config import require_known
 from dolb.profiling.config import SYNTHETIC, ScalingConfig, strong, weak
-from dolb.recipes.asked import Asked, recipe
-from dolb.recipes.learning_rates import chosen
+from dolb.recipes.asked import Asked, chosen, recipe
 from dolb.training.config import RunConfig
 
 EXPERIMENT, STEPS = "strong-weak", "strong-weak-steps"
@@ -125,8 +125,7 @@ def strong_weak_steps(scale: str, ask: Asked) -> list[ScalingConfig]:
 
     ``part`` is ``cpu``, a core to a rank, or ``cuda``, one GPU.
     """
-    if ask.part not in ("cpu", "cuda"):
-        raise ValueError(f"part {ask.part!r} is not known; accepted: cpu, cuda")
+    require_known("part", ask.part, ("cpu", "cuda"))
     made: list[ScalingConfig] = []
     counts = ask.ranks or (_RANKS[scale] if ask.part == "cpu" else ())
     for repeat in range(ask.repeats or (1 if scale == "demo" else 3)):
