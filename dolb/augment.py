@@ -74,7 +74,6 @@ class DeviceImages:
         self._mirrored = torch.arange(self.width - 1, -1, -1, device=device)
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.labels)
 
     def batch(

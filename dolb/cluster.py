@@ -61,7 +61,6 @@ class Site:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         for known in dataclasses.fields(self):
             name, value = known.name, getattr(self, known.name)
             if (least := _SMALLEST.get(name)) is not None:

@@ -24,7 +24,6 @@ class Keyed:
     """A frozen record of fields with defaults."""
 
     def __post_init__(self) -> None:
-        """Refuse whole numbers that no result can hold."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int) and abs(value) > _MOST:

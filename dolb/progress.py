@@ -41,11 +41,9 @@ class Lines:
         self._told = done
 
     def __enter__(self) -> Lines:
-        """Return itself, as a bar does."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Say how far it came."""
         self._tell()
 
 

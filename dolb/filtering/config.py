@@ -52,7 +52,6 @@ class FilterConfig(Keyed):
     within: str = ""  # key of the mask of the round before; what that removes stays removed
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be made."""
         super().__post_init__()
         names.require(self.arch)
         self.refuse_unknown(filter=FILTERS, weights=WEIGHTS, map_start=STARTS)
@@ -93,7 +92,6 @@ class PlantedConfig(Keyed):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be planted."""
         super().__post_init__()
         names.require(self.arch)
 

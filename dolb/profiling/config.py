@@ -63,7 +63,6 @@ class ScalingConfig(Keyed):
     evaluated: int = 0
 
     def __post_init__(self) -> None:
-        """Take whole numbers for floats where a float is meant, and refuse what cannot be run."""
         super().__post_init__()
         self.coerce()
         for name, value in self.as_dict().items():
@@ -152,7 +151,6 @@ class StorageConfig(Keyed):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
         super().__post_init__()
         names.require(self.arch)
         self.refuse_unknown(
@@ -197,7 +195,6 @@ class LayerConfig(Keyed):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
         super().__post_init__()
         self.refuse_unknown(scaling=SCALINGS, device_kind=DEVICES, precision=PRECISIONS)
         self.refuse_below(1, "batch_size", "ranks", "passes")

@@ -52,7 +52,6 @@ class RunConfig(Keyed):
     target_loss: float = 0.0  # the run ends after the epoch whose test loss reaches this; 0: after all its epochs
 
     def __post_init__(self) -> None:
-        """Coerce whole numbers to float where a float is meant, and refuse what cannot be run."""
         super().__post_init__()
         self.coerce()
         for name, value in self.as_dict().items():

@@ -40,7 +40,6 @@ class Viewer:
         return self.html
 
     def __repr__(self) -> str:
-        """Return the figure in words."""
         return self.words
 
 

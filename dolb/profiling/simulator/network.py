@@ -25,7 +25,6 @@ class Link:
     bandwidth: float
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
         require("latency", self.latency, most=1e300)
         require("bandwidth", self.bandwidth, least=1e-300)
 
@@ -67,7 +66,6 @@ class Network:
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a node without ranks."""
         require("ranks_per_node", self.ranks_per_node, least=1)
 
     def shape(self, ranks: int) -> tuple[int, int]:

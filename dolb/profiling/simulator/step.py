@@ -33,7 +33,6 @@ class Scenario:
     batch_per_rank: int
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
         whole("batch_per_rank", self.batch_per_rank)
 
 

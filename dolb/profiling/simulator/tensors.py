@@ -43,7 +43,6 @@ class Tensors:
     optimizer_seconds: float = 0.0
 
     def __len__(self) -> int:
-        """Return how many tensors there are."""
         return len(self.names)
 
     @property

@@ -67,7 +67,6 @@ class Dataset(ABC):
         self._opened = -1
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self.labels)
 
     def __getitem__(self, number: int) -> Example:
