@@ -58,7 +58,13 @@ class DeviceImages:
         pad: int = 4,
     ) -> None:
         """Copy uint8 (N, H, W, C) images, framed by ``pad`` black pixels, and their labels to the device."""
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise ValueError(f"images are {images.dtype} with shape {images.shape}; accepted: uint8 (N, H, W, C)")
         _, self.height, self.width, self.channels = images.shape
+        if len(mean) != self.channels:
+            raise ValueError(
+                f"there are {len(mean)} means for images of shape {images.shape}, {self.channels} channels"
+            )
         self.pad = pad
         self.images = torch.from_numpy(np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))).to(device)
         self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)

@@ -39,6 +39,18 @@ def test_running_statistics_are_used_and_left_alone(digits):
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((4, 8, 8, 1), dtype=np.float32), r"images are float32.*accepted: uint8 \(N, H, W, C\)"),
+        (np.zeros((4, 8, 8, 3), dtype=np.uint8), "1 means for images of shape"),
+    ],
+)
+def test_images_that_are_not_of_the_data_are_refused(digits, images, message):
+    with pytest.raises(ValueError, match=message):
+        extract(small(), images, digits)
+
+
 # Checkpoints
 
 
