@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 
 from dolb.augment import Place
+from dolb.kernels import LAMB_EPS, LARS_EPS, SECOND_MOMENTUM
 from dolb.kernels import update as updates
 from dolb.kernels.flow import Arrays, blocks_of
 
 FOLLOW = 0.1  # how far batch norm's running estimates move towards a batch's: torch's own default
-SECOND_MOMENTUM = 0.999
-LARS_EPS, LAMB_EPS = 1e-8, 1e-6
 CHUNK = 4096  # elements of one tensor at most that a program of LARS and LAMB takes
 
 

@@ -18,10 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from dolb.kernels import LAMB_EPS, LARS_EPS, SECOND_MOMENTUM
 from dolb.training.config import RunConfig
 
-SECOND_MOMENTUM = 0.999  # LAMB: of the squared gradients
-LARS_EPS, LAMB_EPS = 1e-8, 1e-6
 Tensors = list[torch.Tensor]
 
 
