@@ -12,16 +12,13 @@ import webbrowser
 from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import dolb  # all else late, by the command that needs it: torch alone takes two seconds
 from dolb.config import SCALES, require_known
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 
 class _Plainly(TyperGroup):
@@ -463,52 +460,12 @@ def publish_command(
     Runs on masks or data of your own, which no recipe can make again, stay in the store.
     """
     from dolb import map_pages, recipes, results, sweeps
-    from dolb.findings.runs import reached
-    from dolb.profiling import limits
-    from dolb.profiling.ranks.sweep import complete
-    from dolb.profiling.simulator import curves, fit, shares
-    from dolb.profiling.traces import timeline
 
-    # What stands beside the measurements of an experiment, and what follows from them; it takes seconds, so it is made
-    # when they are published.
-    simulated: dict[str, Callable[[], xr.Dataset]] = {
-        "ddp-vs-horovod": curves.simulated,
-        "step-timeline": timeline.simulated_steps,
-    }
-    follows: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
-        "ddp-vs-horovod": fit.with_judged,
-        "limits": limits.with_simulated,
-        "strong-weak-steps": shares.with_simulated,
-    }
     recipes.require(slug)
     target = _checkout() / "results" / f"{slug}.nc"
-    runs = results.RunStore(store)
-    fresh = sweeps.finished(runs, slug)
-    if foreign := runs.foreign():
+    if foreign := results.RunStore(store).foreign():
         typer.echo(f"left alone, as no key names them: {', '.join(path.name for path in foreign)}")
-    if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
-        raise ValueError(f"{store} holds no finished run of {slug} on the study's data; `dolb sweep {slug}` makes some")
-    if demo := {str(ds["data"].item()) for ds in fresh}.intersection(recipes.DEMO_DATA):
-        raise ValueError(
-            f"{store} holds demo runs (on {demo.pop()}) of {slug}; only the study's own runs are published"
-        )
-    before = [results.load(target)] if target.exists() else []
-    published = {str(key) for ds in before for key in ds["key"].values}
-    dirty = [str(ds["key"].item()) for ds in fresh if str(ds["commit"].item()).endswith("+changes")]
-    if (changed := [key for key in dirty if key not in published]) and not allow_changes:
-        raise ValueError(
-            f"{len(changed)} runs were made from a tree with changes, which no commit can give again, such as "
-            f"{changed[0]}; commit and make them again, or say --allow-changes"
-        )
-    merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
-    if slug in follows:
-        merged = follows[slug](merged)
-    results.save(merged, target)
-    keys = set(map(str, merged["key"].values))
-    sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()
-    known = {str(subset): int(size) for subset, size in sizes}
-    lacking = recipes.lacking(slug, keys, known, reached(merged) if recipes.takes(slug, "tried") else {})
-    new = len(keys - published)
+    merged, new, lacking = sweeps.publish(slug, store, target, allow_changes=allow_changes)
     typer.echo(f"wrote {target}: {merged.sizes['run']} runs, {new} of them new; the paper grid lacks {lacking}")
     if slug in ("features", "noise"):
         typer.echo(map_pages.publish_images(slug, merged, target.parent, data_dir))

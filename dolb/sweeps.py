@@ -1,4 +1,4 @@
-"""A sweep of an experiment: its configs, and each kind of them made by what trains or measures it, masks first."""
+"""A sweep of an experiment: its configs, each kind made by what trains or measures it, masks first; publishing it."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -133,6 +133,53 @@ def finished(runs: results.RunStore, slug: str, data: str | None = None) -> list
         known = {data} if data else {*recipes.data_sets(slug), *recipes.DEMO_DATA}
         own = [ds for ds in own if str(ds["data"].item()) in known]
     return [ds for ds in own if "subset" not in ds or recipes.of_the_study(str(ds["subset"].item()))]
+
+
+def publish(slug: str, store: Path, target: Path, *, allow_changes: bool = False) -> tuple[xr.Dataset, int, str]:
+    """Merge an experiment's finished runs into its published results; return these, how many are new, and what lacks.
+
+    What is simulated stands beside the measurements, and what follows from them is made again: both take seconds, so
+    it is done here. Runs of a demo, and new ones of a tree with changes unless allowed, raise a ``ValueError``.
+    """
+    from dolb.findings.runs import reached
+    from dolb.profiling import limits
+    from dolb.profiling.ranks.sweep import complete
+    from dolb.profiling.simulator import curves, fit, shares
+    from dolb.profiling.traces import timeline
+
+    simulated: dict[str, Callable[[], xr.Dataset]] = {
+        "ddp-vs-horovod": curves.simulated,
+        "step-timeline": timeline.simulated_steps,
+    }
+    follows: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
+        "ddp-vs-horovod": fit.with_judged,
+        "limits": limits.with_simulated,
+        "strong-weak-steps": shares.with_simulated,
+    }
+    fresh = finished(results.RunStore(store), slug)
+    if not fresh and not (slug in simulated and target.exists()):  # what is simulated can be renewed alone
+        raise ValueError(f"{store} holds no finished run of {slug} on the study's data; `dolb sweep {slug}` makes some")
+    if demo := {str(ds["data"].item()) for ds in fresh}.intersection(recipes.DEMO_DATA):
+        raise ValueError(
+            f"{store} holds demo runs (on {demo.pop()}) of {slug}; only the study's own runs are published"
+        )
+    before = [results.load(target)] if target.exists() else []
+    published = {str(key) for ds in before for key in ds["key"].to_numpy()}
+    dirty = [str(ds["key"].item()) for ds in fresh if str(ds["commit"].item()).endswith("+changes")]
+    if (changed := [key for key in dirty if key not in published]) and not allow_changes:
+        raise ValueError(
+            f"{len(changed)} runs were made from a tree with changes, which no commit can give again, such as "
+            f"{changed[0]}; commit and make them again, or say --allow-changes"
+        )
+    merged = complete([*before, *fresh], simulated[slug]()) if slug in simulated else results.merge([*before, *fresh])
+    if slug in follows:
+        merged = follows[slug](merged)
+    results.save(merged, target)
+    keys = set(map(str, merged["key"].values))
+    sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()
+    known = {str(subset): int(size) for subset, size in sizes}
+    lacking = recipes.lacking(slug, keys, known, reached(merged) if recipes.takes(slug, "tried") else {})
+    return merged, len(keys - published), lacking
 
 
 def _own_sets(texts: Sequence[str], data: str, data_dir: Path | None) -> dict[str, Any]:
