@@ -86,8 +86,9 @@ def by_batch(cells: pd.DataFrame) -> pd.DataFrame:
     """
     table = cells.pivot_table(index=["arch", "lr", "batch_size"], columns="warmup_epochs", values="accuracy")
     table = table.dropna(axis=1, thresh=(len(table) + 1) // 2).map("{:.1%}".format, na_action="ignore").fillna("")
-    named = table.rename(columns="{:g}".format).rename_axis(index=["network", "rate", "batch size"], columns=None)
-    shown = named.reset_index().sort_values(list(named.index.names), ascending=[True, False, True], ignore_index=True)
+    rows = ["network", "rate", "batch size"]
+    named = table.rename(columns="{:g}".format).rename_axis(index=rows, columns=None).reset_index()
+    shown = named.sort_values(rows, ascending=[True, False, True], ignore_index=True)
     return shown.assign(rate=shown["rate"].map("{:g}".format), **{"batch size": shown["batch size"].map("{:,}".format)})
 
 
