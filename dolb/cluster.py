@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import os
 import re
@@ -28,6 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from dolb.config import require_known
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
@@ -91,10 +92,7 @@ def read_site(path: Path) -> Site:
     if not isinstance(given, dict):
         raise ValueError(f"site file {path} has no names with values; accepted: {', '.join(_NAMES)}")
     for name in given:
-        if name not in _NAMES:
-            close = difflib.get_close_matches(str(name), _NAMES, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"site file {path}: {name!r} is not known{hint}; accepted: {', '.join(_NAMES)}")
+        require_known(f"site file {path}:", str(name), _NAMES)
     try:
         return Site(**{name: value for name, value in given.items() if value is not None})
     except ValueError as error:

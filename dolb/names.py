@@ -1,7 +1,8 @@
 """What configs name, known without torch, which takes seconds to import: networks, and ways to augment images."""
 
-import difflib
 from dataclasses import dataclass
+
+from dolb.config import require_known
 
 AUGMENTS = ("none", "crop", "crop-flip")
 
@@ -39,8 +40,6 @@ def names() -> tuple[str, ...]:
 
 def require(name: str) -> Architecture:
     """Return the architecture of that name, or raise a ``ValueError`` that lists what there is."""
-    if name not in ARCHITECTURES | WITH_WEIGHTS:
-        close = difflib.get_close_matches(name, names(), n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"network {name!r} is not known{hint}; accepted: {', '.join(names())}")
+    if name not in WITH_WEIGHTS:
+        require_known("network", name, names())
     return (ARCHITECTURES | WITH_WEIGHTS)[name]

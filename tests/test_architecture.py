@@ -21,6 +21,7 @@ READERS = {"dolb.findings", "dolb.figures", "dolb.claims"}
 ARROWS = {
     "dolb": set(),
     **{leaf: set() for leaf in LEAVES},
+    "dolb.names": {"dolb.config"},
     "dolb.models": {"dolb.names"},
     # A data set, and those that take a file of their own to find and verify; the rest of dolb sees `data` alone.
     "dolb.images": set(),
@@ -55,7 +56,7 @@ ARROWS = {
     # What `dolb train` found, as a page.
     "dolb.train_page": {"dolb.own", "dolb.findings", "dolb.figures", "dolb.publishing"},
     # Sends the command line itself elsewhere, and reads the store to say how far it is.
-    "dolb.cluster": {"dolb.results"},
+    "dolb.cluster": {"dolb.config", "dolb.results"},
     # What a sweep of an experiment makes: the recipe's configs, by the room that each kind of them belongs to.
     "dolb.sweeps": {"dolb.recipes", "dolb.maps", "dolb.planted", "dolb.findings", *LEAVES, *ROOMS},
     # The command line ties everything together, and nothing imports it.
