@@ -79,6 +79,7 @@ def make(
     configs: Sequence[FilterConfig],
     networks: Mapping[str, RunConfig],
     *,
+    scored: Sequence[FilterConfig] = (),
     store: str | Path | None = None,
     device: str = "auto",
     data_dir: str | Path | None = None,
@@ -88,15 +89,16 @@ def make(
     """Return maps and masks, all of one data set, as one Dataset, making those that the store lacks.
 
     A mask of another's size, or of the round after another, comes after that one, or is in the store with it.
-    ``networks`` are the runs that train the networks, by key. The rest is as in ``results.fill.fill``; masks that need
-    weights which cannot be had are passed over.
+    ``networks`` are the runs that train the networks, by key, and ``scored`` masks that are not asked for but from
+    which, if the store has them, others on the same map follow. The rest is as in ``results.fill.fill``; masks that
+    need weights which cannot be had are passed over.
     """
     if len(names := {config.data for config in configs}) != 1:
         raise ValueError(f"the maps and masks are of {sorted(names)}; accepted: one data set, and at least one config")
     data = datasets.load(names.pop(), data_dir)
 
     def work(todo: Todo[FilterConfig]) -> Iterator[xr.Dataset]:
-        by_radius = [config for config in configs if config.filter in _BY_RADIUS and not config.within]
+        by_radius = [one for one in (*scored, *configs) if one.filter in _BY_RADIUS and not one.within]
         at = Place(todo.store, networks, data, resolve_device(device), todo.ends, progress, by_radius=by_radius)
         _train(at, [config for config in todo.waiting if _scored(at, config) is None])
         for config in todo.claim(in_order=True):

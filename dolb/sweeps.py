@@ -90,7 +90,8 @@ def make(
     if isinstance(configs[0], FilterConfig):
         from dolb import maps
 
-        return maps.make(configs, networks, time_limit=time_limit, **work)
+        scored = [recipes.masks(scale)["network"]]
+        return maps.make(configs, networks, scored=scored, time_limit=time_limit, **work)
     from dolb.training import first_updates, landscape, noise_scale
     from dolb.training.sweep import sweep as train_all
 

@@ -149,12 +149,13 @@ def test_another_share_of_a_map_follows_from_its_mask_without_the_network_or_the
     more = replace(MASK, experiment="masks", share=0.3)
     direct = make([more], tmp_path / "alone")
     shutil.copytree(store, tmp_path / "published", ignore=shutil.ignore_patterns("networks"))
-    derived = make([MASK, more, replace(more, filter="random", share=0.0, size_of=more.key)], tmp_path / "published")
+    alike = [more, replace(more, filter="random", share=0.0, size_of=more.key)]
+    derived = make(alike, tmp_path / "published", scored=[MASK])
     assert not list((tmp_path / "published").rglob("weights.pt"))
-    np.testing.assert_array_equal(derived["keep"].values[1], direct["keep"].values[0])
-    assert derived["eps"].values[1] == pytest.approx(direct["eps"].values[0], rel=1e-6)
-    assert derived["network_accuracy"].values[1] == direct["network_accuracy"].values[0]
-    assert derived["keep"].values[2].sum() == derived["keep"].values[1].sum()
+    np.testing.assert_array_equal(derived["keep"].values[0], direct["keep"].values[0])
+    assert derived["eps"].values[0] == pytest.approx(direct["eps"].values[0], rel=1e-6)
+    assert derived["network_accuracy"].values[0] == direct["network_accuracy"].values[0]
+    assert derived["keep"].values[1].sum() == derived["keep"].values[0].sum()
 
 
 def test_published_masks_are_those_that_the_recipes_of_today_ask_for():

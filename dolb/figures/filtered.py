@@ -92,9 +92,9 @@ def by_share(table: pd.DataFrame, title: str = "") -> Panel:
     x = alt.X("removed:Q", title="removed").scale(type="log", nice=False, padding=14)
     x = x.axis(format="~%", values=shares, grid=False)
     sizes = sorted(table["batch_size"].unique().tolist())
-    others = sorted(table["other"].unique(), reverse=True)
+    others, equal = sorted(table["other"].unique()), sorted(table["equal"].unique(), reverse=True)
     choices = [style.choice("batch_size", "batch size", sizes, sizes[-1]), style.choice("other", "less", others)]
-    choices += _either(table)
+    choices.append(style.choice("equal", "equal", equal))  # updates first: epochs of a smaller set have fewer
     base = alt.Chart(table).encode(x, set_colour(table["one"], "one"))
     for name in (choice.name for choice in choices):
         base = base.transform_filter(f"datum.{name} == {name}")

@@ -174,12 +174,6 @@ def per_update(ds: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["equal", "set", "updates", "points", "low", "high", "n"])
 
 
-def per_update_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what `per_update` found as a table for readers: a row per set and comparison."""
-    wide = _told(table, table["set"] + " less full, equal " + table["equal"], table["updates"])
-    return wide.rename_axis(columns="updates in an epoch")
-
-
 def _thrice(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     dropped = ds["drop_last"].to_numpy().astype(bool)
     whole, cut = (ds.isel(run=np.flatnonzero(kind)) for kind in (~dropped, dropped))
@@ -197,7 +191,7 @@ def by_share(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
     """Return what each way to choose gains over full and over random data by the share removed, in points.
 
     ``ds`` has the study's share and full data, ``others`` the runs by other shares, at some of its batch sizes. Sets of
-    one share have one size, by which they are found.
+    one share have one size, by which they are found. A way to choose that has one share alone is left out.
     """
     here = ds["batch_size"].isin(others["batch_size"]).to_numpy()
     here &= np.isin([set_of(str(name)) for name in ds["subset"].to_numpy()], [*MAIN, *OTHER_WAYS])
@@ -212,7 +206,8 @@ def by_share(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
                 sets = in_order(set(frame["set"]) - {"full"})
                 pairs = [(name, over) for over in ("full", "random") for name in sets if name != over]
                 rows += [(*at, *_compared(frame, *pair)) for pair in pairs]
-    return _differences(rows, ["equal", "batch_size", "removed"])
+    table = _differences(rows, ["equal", "batch_size", "removed"])
+    return table[table.groupby("one")["removed"].transform("nunique") > 1].reset_index(drop=True)
 
 
 def gains(ds: xr.Dataset) -> pd.DataFrame:

@@ -67,7 +67,7 @@ def test_triangles_have_fewer_updates_and_what_is_compared_is_chosen_under_the_c
     assert ">as many<" in drawn
     assert ">fewer<" in drawn
     other = pd.concat([table, table.assign(other="random")])
-    assert offered(figures.by_share(other), "other") == ["random", "full"]
+    assert offered(figures.by_share(other), "other") == ["full", "random"]
     assert ">10%<" in svg(figures.by_share(other))
 
 

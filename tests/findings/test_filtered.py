@@ -208,10 +208,19 @@ def test_what_a_share_gains_is_over_full_data_and_over_as_many_images_at_random(
         return [one.assign(training_examples=("run", [round(EXAMPLES * (1 - share))])) for one in made]
 
     known = joined([*at(0, "full", 0), *at(0.2, "network-a-1", -0.01), *at(0.2, "random-a-1", -0.02)])
-    others = joined([*at(0.4, "network-a-2", -0.05), *at(0.4, "random-a-2", -0.03), *at(0.2, "el2n-a-1", -0.04)])
+    others = joined(
+        [
+            *at(0.4, "network-a-2", -0.05),
+            *at(0.4, "random-a-2", -0.03),
+            *at(0.2, "el2n-a-1", -0.04),
+            *at(0.4, "el2n-a-2", -0.06),
+            *at(0.2, "grid-a-1", -0.02),
+        ]
+    )  # the grid: of one share alone
     table = study.by_share(known, others).query("equal == 'epochs'").set_index(["removed", "one", "other"])["points"]
     assert {(round(share, 6), *pair): round(points, 3) for (share, *pair), points in table.items()} == {
         (0.2, "filtered", "full"): -1, (0.2, "random", "full"): -2, (0.2, "el2n", "full"): -4,
         (0.2, "filtered", "random"): 1, (0.2, "el2n", "random"): -2,
         (0.4, "filtered", "full"): -5, (0.4, "random", "full"): -3, (0.4, "filtered", "random"): -2,
+        (0.4, "el2n", "full"): -6, (0.4, "el2n", "random"): -3,
     }  # fmt: skip

@@ -149,6 +149,10 @@ TABLES: dict[str, tuple[list[str], Callable[[], pd.DataFrame]]] = {
     "default-of-2020-together": (TOGETHER, lambda: filtered.together(by_default("default-of-2020"), BORDER)),
     "crossover": (["equal", "batch_size", "one"], lambda: filtered.crossover(of("crossover"))),
     "per-update": (["equal", "set", "updates"], lambda: filtered.per_update(of("crossover"))),
+    "removal-share": (
+        ["equal", "batch_size", "removed", "one", "other"],
+        lambda: filtered.by_share(of("filtered-large-batch"), of("removal-share")),
+    ),
     "tuning": (["batch_size", "lr"], lambda: filtered.tried(of("tuning"))),
     "loss-landscape-ratios": (
         ["reading", "measure", "batch_size", "other"],
