@@ -181,7 +181,7 @@ def data_command(
     typer.echo(f"  fingerprint {data.fingerprint}")
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})  # of papermill's `-p NAME VALUE`, refused below by its name
 @_with(_ELSEWHERE)
 def run(
     ctx: typer.Context,
@@ -204,10 +204,10 @@ def run(
     from dolb.publishing import executed
 
     root = _checkout()
-    if (slug is None) != every:
+    given, changes = dict(_assignment(text) for text in parameter or []), _wanted(ctx)
+    if (slug is None) != every or ctx.args:
         raise ValueError("which notebook is not clear; accepted: an experiment, or --all")
     sources = [_notebook(root, slug)] if slug else publishing.listed(root)
-    given, changes = dict(_assignment(text) for text in parameter or []), _wanted(ctx)
     if not (every or options["on"] or store):
         target = output or root / "_build" / "runs" / f"{slug}-{scale}.ipynb"
         publishing.run_notebook(sources[0], target, {"scale": scale, **given})
