@@ -159,11 +159,9 @@ def _checkout() -> Path:
 
 
 def _notebook(root: Path, slug: str) -> Path:
-    found = sorted((root / "notebooks").glob(f"[0-9][0-9]-{slug}.ipynb"))
-    if not found:
-        there = ", ".join(sorted(path.stem[3:] for path in (root / "notebooks").glob("[0-9][0-9]-*.ipynb")))
-        raise ValueError(f"experiment {slug!r} has no notebook; accepted: {there}")
-    return found[0]
+    there = {path.stem[3:]: path for path in sorted((root / "notebooks").glob("[0-9][0-9]-*.ipynb"))}
+    require_known("notebook", slug, there)
+    return there[slug]
 
 
 @app.command("data")
@@ -205,12 +203,14 @@ def run(
 
     root = _checkout()
     given, changes = dict(_assignment(text) for text in parameter or []), _wanted(ctx)
+    if given.get("scale", scale) != scale and str(ctx.get_parameter_source("scale")).endswith("COMMANDLINE"):
+        raise ValueError(f"--scale {scale} and -p scale={given['scale']} cannot both hold; accepted: one of them")
     if (slug is None) != every or ctx.args:
         raise ValueError("which notebook is not clear; accepted: an experiment, or --all")
     sources = [_notebook(root, slug)] if slug else publishing.listed(root)
     if not (every or options["on"] or store):
         target = output or root / "_build" / "runs" / f"{slug}-{scale}.ipynb"
-        publishing.run_notebook(sources[0], target, {"scale": scale, **given})
+        executed.run_here(sources[0], target, {"scale": scale, **given})
         typer.echo(f"wrote {target}")
         return
     if output:
@@ -234,7 +234,8 @@ def _assignment(text: str) -> tuple[str, Any]:
     if name == "scale":
         _known_scale(value.strip("'\""))
     try:
-        return name, ast.literal_eval(value)
+        read = ast.literal_eval(value)
+        return name, list(read) if isinstance(read, tuple) else read  # 32,64 is a list, as in options
     except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two: brackets in brackets, too deep
         return name, value
 
@@ -610,9 +611,9 @@ def filter_command(
     features: Annotated[
         Path | None, typer.Option(help="A .npy file in place of a network: a row for each training image, sorted.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The mask; the list of files and the page lie beside it.")] = Path(
-        "mask.nc"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "--output", help="The mask; the list of files and the page lie beside it.")
+    ] = Path("mask.nc"),
     store: Store = Path("store"),
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -677,9 +678,9 @@ def train_command(
     lr: Annotated[float | None, typer.Option(help="Learning rate.  (default: the study's)")] = None,
     epochs: Epochs = None,
     seeds: Annotated[int, typer.Option(min=2, max=100, help="Repetitions of each.")] = 5,
-    out: Annotated[Path, typer.Option(help="The page of results; a CSV of the runs lies beside it.")] = Path(
-        "train-page/index.html"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "--output", help="The page of results; a CSV of the runs lies beside it.")
+    ] = Path("train-page/index.html"),
     store: Store = Path("store"),
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -761,9 +762,11 @@ def recommend_command(
     if above is None:
         typer.echo("no larger batch was tried; --batch-sizes names them")
     else:
+        sure = above["below_low"] > margin
         typer.echo(
-            f"batch {above['batch_size']} would cost {above['below']:.2f} points ({above['below_low']:.2f} to "
-            f"{above['below_high']:.2f}, 95%); more than {margin:g} is too much, by --margin"
+            f"batch {above['batch_size']} {'costs' if sure else 'seems to cost'} {above['below']:.2f} points "
+            f"({above['below_low']:.2f} to {above['below_high']:.2f}, 95%), and --margin allows {margin:g}"
+            + ("" if sure else "; that may be chance, and more --seeds would tell")
         )
     words = f"dolb train {name} --batch-size {taken['batch_size']} --lr {taken['lr']:g} --epochs {run.epochs}"
     typer.echo(f"what it reaches on the test images: {words} --arch {run.arch}")

@@ -272,6 +272,10 @@ def _start_here(task: Task, sent: Sent, site: Site) -> None:
     devices = _visible_gpus() if site.gpus else []
     executor = submitit.LocalExecutor(sent.folder, max_num_timeout=_FOREVER)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited: the terminal may be closed
+    outputs = [os.dup(number) for number in (1, 2)]  # not to be inherited: who reads them would wait for the tasks
+    with open(os.devnull, "w") as nowhere:
+        for number in (1, 2):
+            os.dup2(nowhere.fileno(), number)
     try:
         for index in range(site.parallel):
             gpus = {"gpus_per_node": 1, "visible_gpus": (devices[index % len(devices)],)} if devices else {}
@@ -279,6 +283,9 @@ def _start_here(task: Task, sent: Sent, site: Site) -> None:
             executor.submit(task)
     finally:
         signal.signal(signal.SIGHUP, before)
+        for number, usual in enumerate(outputs, start=1):
+            os.dup2(usual, number)
+            os.close(usual)
 
 
 def processes_here(gpus: int) -> int:

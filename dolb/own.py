@@ -44,6 +44,7 @@ _FOLDS = 4
 _FEWEST = 5  # images that have a map: t-SNE looks at three neighbours of each
 _LARGEST = 1e18  # number among features: its square is still one
 _NETWORKS = 3  # that EL2N asks
+_SMALL_REST = 0.25  # of a batch: an epoch's last one, if smaller, is a noisy update right before the test
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +60,41 @@ class Filtered:
     passed_over: Mapping[str, str]
 
 
+def even(most: int, counts: Sequence[int]) -> int:
+    """Return the largest batch size up to ``most`` whose last batch of an epoch is not small on sets of these sizes."""
+    sizes = range(most, most // 2, -1)
+    return next((size for size in sizes if _last(size, counts) >= _SMALL_REST), most)
+
+
+def check_even(batch_size: int, counts: Sequence[int]) -> None:
+    """Warn of a batch size that leaves a small last batch on a set of one of these sizes, and name a better one."""
+    count = min(counts, key=lambda count: _last(batch_size, [count]))
+    if _last(batch_size, [count]) < _SMALL_REST:
+        better = even(batch_size, counts)
+        warnings.warn(
+            f"batches of {batch_size} leave {count % batch_size} of {count:,} images to the last update of an epoch, "
+            "whose noise costs accuracy" + (f"; batches of {better} do not" if better != batch_size else ""),
+            stacklevel=2,
+        )
+
+
+def _last(batch_size: int, counts: Sequence[int]) -> float:
+    """Return the smallest part of a batch that an epoch's last one has; one image more joins a full batch."""
+    rests = [count % batch_size for count in counts]
+    return min(rest / batch_size if rest > 1 else 1.0 for rest in rests)
+
+
 def extractor(
-    data: datasets.ImageData, device: torch.device, arch: str | None = None, epochs: int | None = None
+    data: datasets.ImageData,
+    device: torch.device,
+    arch: str | None = None,
+    epochs: int | None = None,
+    beside: Sequence[int] = (),
 ) -> RunConfig:
     """Return the run that trains the extractor of a data set: the study's, or on a CPU and for few pixels the demo's.
 
-    Unless told, it ends before wrong labels are learned by heart; no batch is over an eighth of the images.
+    Unless told, it ends before wrong labels are learned by heart; no batch is over an eighth of the images, and none of
+    the last ones is small, nor on sets of the sizes ``beside``.
     """
     n = len(data.train_labels)
     if data.channels not in (1, 3) or (arch and models.require(arch).of_volumes):
@@ -73,7 +103,7 @@ def extractor(
     small = device.type == "cpu" or min(data.image_size) < _PIXELS
     scale = "demo" if (arch.startswith("smallnet") if arch else small) else "paper"
     study = STUDIES[scale]
-    batch_size = max(min(study.extractor_batch_size, n // 8), min(8, n))
+    batch_size = even(max(min(study.extractor_batch_size, n // 8), min(8, n)), [n, *beside])
     return tuned_run(
         scale, "own", arch or (study.extractors[0] if scale == "demo" else study.trained), batch_size,
         epochs=epochs or max(_EPOCHS[scale], math.ceil(_UPDATES * batch_size / n)), data=data.name,
@@ -243,7 +273,9 @@ def compare(
     The training is that of the ``extractor``, with ``changes`` of its config. Each seed has a random set of its own.
     """
     refuse(arch=arch)
-    run = replace(extractor(data, resolve_device(device), arch, epochs), **changes)  # type: ignore[arg-type]
+    beside = [] if keep is None else [int(keep.sum())]
+    run = replace(extractor(data, resolve_device(device), arch, epochs, beside), **changes)  # type: ignore[arg-type]
+    check_even(run.batch_size, [len(data.train_labels), *beside])
     sets, subsets = [["full"] for _ in range(seeds)], dict[str, np.ndarray]()
     if keep is not None:
         every_class_stays("the mask", keep, data)

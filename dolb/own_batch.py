@@ -79,6 +79,8 @@ def recommend(
     kept = n - round(_HELD_OUT * n)
     if odd := [size for size in batch_sizes or () if not 1 < size <= kept]:
         raise ValueError(f"batch size {odd[0]} cannot be checked; accepted: 2 to {kept}, what is not held out")
+    for size in batch_sizes or ():
+        own.check_even(size, [kept])
     end = None if minutes is None else time.monotonic() + 60 * minutes
     seconds: dict[Any, float] = {}  # of an epoch, by batch size, of the run that was disturbed least
 
@@ -92,7 +94,7 @@ def recommend(
             seconds[size] = min(runs["epoch_seconds"].min(), seconds.get(size, math.inf))
         return ds
 
-    recipe = own.extractor(data, resolve_device(device), arch, epochs)
+    recipe = own.extractor(data, resolve_device(device), arch, epochs, beside=[kept])
     recipe = replace(recipe, subset=f"{HELD_OUT}{_HELD_OUT}")
     say(f"1 of 3: the rate of {recipe.arch} at batch {recipe.batch_size}")
     (run,) = _at_best_rates([[replace(recipe, lr=_rounded(recipe.lr * factor)) for factor in _LADDER]], made)
@@ -103,7 +105,7 @@ def recommend(
     if not scales:
         raise ValueError(f"{run.arch} diverges at every rate down to {run.lr:g}; accepted: another network")
     noise = scales[0]
-    sizes = sorted(set(batch_sizes or around(noise["value"], run.batch_size, kept // _FEWEST_UPDATES)))
+    sizes = sorted(set(batch_sizes or around(noise["value"], run.batch_size, kept // _FEWEST_UPDATES, [kept, n])))
     say(
         f"critical batch, by the noise of the gradient after epoch {noise['epoch']}: {noise['value']:,.0f} "
         f"({noise['low']:,.0f} to {noise['high']:,.0f}, 95%, {noise['n']} seeds)\n"
@@ -158,13 +160,14 @@ def _measured(run: RunConfig) -> NoiseScaleConfig:
     return NoiseScaleConfig(**run.as_dict() | how)
 
 
-def around(critical: float, searched: int, most: int) -> list[int]:
-    """Return powers of two around the critical batch size, and the batch size of the search; none has too few updates.
+def around(critical: float, searched: int, most: int, counts: Sequence[int]) -> list[int]:
+    """Return batch sizes around the critical one, and that of the search; none has too few updates.
 
+    They are powers of two, or a little less where that would leave a small last batch on sets of the sizes ``counts``.
     A critical size that could not be measured, as the gradient is all noise, is beyond every batch.
     """
     sizes = [2 ** max(2, round(math.log2(factor * min(critical, most)))) for factor in _AROUND]
-    return [searched, *(size for size in sizes if size <= most)]
+    return [searched, *(own.even(size, counts) for size in sizes if size <= most)]
 
 
 def _accuracies(ds: xr.Dataset) -> pd.DataFrame:

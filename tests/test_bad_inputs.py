@@ -194,6 +194,7 @@ run batch-size --all                                  | --all
 run batch-size -p scale                               | 'scale'
 run batch-size -p scale demo                          | NAME=VALUE
 run batch-size noise                                  | an experiment, or --all
+run batch-size --scale demo -p scale=paper            | accepted: one of them
 run batch-size -p =3                                  | ''
 run batch-size -p batchsizes=[64]                     | 'batchsizes' (did you mean 'batch_sizes'?)
 run batch-size -p device=3                            | device

@@ -313,6 +313,21 @@ def test_plain_papermill_runs_the_notebook_from_any_folder(repo_root, tmp_path):
     assert any("Demo: small networks on digits" in str(out) for out in outputs)
 
 
+@pytest.mark.slow
+def test_a_notebook_that_is_interrupted_ends_in_a_line_and_its_runs_are_kept(tmp_path):
+    narrow = ["-p", "archs=['smallnet-4']", "-p", "batch_sizes=256,1024", "-p", "epochs=2000"]
+    command = [sys.executable, "-m", "dolb.cli", "run", "batch-size", "--scale", "demo", *narrow]
+    command += ["-p", f"store={tmp_path / 'store'}", "--output", str(tmp_path / "out.ipynb")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as run:
+        next(line for line in run.stderr if line.startswith("runs: "))
+        run.send_signal(signal.SIGINT)
+        said = run.stderr.read()
+    assert run.returncode == 130
+    assert "the same command goes on from there" in said
+    assert "Traceback" not in said
+    assert list((tmp_path / "store" / "paused").iterdir())
+
+
 def about(**changes):
     """What the pipeline notes of a mask."""
     config = FilterConfig(experiment="noise", data="imagefolder:photos", trained_by="0" * 16, **changes)

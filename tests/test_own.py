@@ -228,6 +228,18 @@ def test_full_filtered_and_random_data_are_compared_with_an_interval_and_not_tra
     assert own.gains(ds).set_index("other").loc["full", "points"] == pytest.approx(by_hand["network"] - by_hand["full"])
 
 
+@pytest.mark.parametrize(("most", "counts"), [(60, [482]), (64, [386, 482]), (64, [1437]), (250, [50_000, 47_440])])
+def test_no_set_is_left_a_small_last_batch(most, counts):
+    size = own.even(most, counts)
+    assert most // 2 < size <= most
+    assert all(count % size <= 1 or count % size >= size / 4 for count in counts)
+
+
+def test_a_batch_size_that_leaves_a_small_last_batch_is_noted_with_one_that_does_not():
+    with pytest.warns(UserWarning, match=r"leave 2 of 482 images .* batches of 58 do not"):
+        own.check_even(60, [500, 482])
+
+
 def test_an_extractor_with_weights_is_not_trained(found, tmp_path):
     how = {"arch": "efficientnet-lite0", "share": 0.1, "store": tmp_path, "device": "cpu", "progress": False}
     data = few_of(found.data, 9)

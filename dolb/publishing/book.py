@@ -76,6 +76,7 @@ def stage(
             run_notebook(source, target, parameters[source], cwd=target.parent, progress=False)
         except GateError as error:
             return str(error)
+        say(f"ran {source.stem}")
         prepare_for_readers(target, inputs[source])
         if scale == REUSED_SCALE:
             _copy_notebook(target, kept)

@@ -9,11 +9,11 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dolb.publishing.book import digest, shared_inputs
 from dolb.publishing.gate import GateError
@@ -23,6 +23,7 @@ from dolb.results import RunStore
 
 FOLDER = "notebooks"  # of a store
 POLL_SECONDS = 0.5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,10 @@ def execute(wanted: Sequence[Order], store: Path, say: Callable[[str], None] = l
     All are tried before the failures are raised, as one GateError. Ctrl-C and SIGTERM go to the notebook's kernel,
     where a sweep then saves what is unfinished, and act here after that.
     """
-    waiting, failures, told = list(wanted), list[str](), list[int]()
-
-    def stop(number: int, frame: object) -> None:
-        told.append(number)
-        files = Path("/proc/self/task").glob("*/children")
-        for kernel in [process for file in files for process in file.read_text().split()]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(kernel), number)
-
+    waiting, failures = list(wanted), list[str]()
     runs = RunStore(store)
     runs.check_writable()
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _told_to_kernels() as told:
         while waiting and not told:
             tried = len(waiting)
             for order in list(waiting):
@@ -84,20 +76,50 @@ def execute(wanted: Sequence[Order], store: Path, say: Callable[[str], None] = l
                         continue
                     waiting.remove(order)
                     if not order.page(store).exists():
-                        # In another thread nbclient leaves the signals alone: it would kill the kernel within seconds.
-                        with ThreadPoolExecutor(1) as pool:
-                            failures += pool.submit(_execute, order, store).result()
+                        failures += _aside(_execute, order, store)
                         if order.page(store).exists():
                             say(f"wrote {order.page(store)}")
             if len(waiting) == tried:
                 time.sleep(POLL_SECONDS)  # others hold the rest
+    if failures:
+        raise GateError("\n".join([f"{len(failures)} of {len(wanted)} notebooks refused", *failures]))
+
+
+def run_here(source: Path, target: Path, parameters: Mapping[str, Any]) -> None:
+    """Run one notebook as `run_notebook` does; Ctrl-C and SIGTERM go to its kernel first, and act here after that."""
+    with _told_to_kernels():
+        _aside(run_notebook, source, target, parameters)
+
+
+@contextlib.contextmanager
+def _told_to_kernels() -> Iterator[list[int]]:
+    """Give the signals that came, which kernels are told too; at the end the first of them acts here."""
+    told = list[int]()
+
+    def stop(number: int, frame: object) -> None:
+        told.append(number)
+        files = Path("/proc/self/task").glob("*/children")
+        for kernel in [process for file in files for process in file.read_text().split()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(kernel), number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield told
+    except GateError:
+        if not told:  # else it is of the cell that was interrupted
+            raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if told:
         signal.raise_signal(told[0])
-    if failures:
-        raise GateError("\n".join([f"{len(failures)} of {len(wanted)} notebooks refused", *failures]))
+
+
+def _aside(call: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in another thread: there nbclient leaves signals alone, where it would kill the kernel soon."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, *arguments).result()
 
 
 def _execute(order: Order, store: Path) -> list[str]:

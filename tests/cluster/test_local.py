@@ -1,6 +1,9 @@
 """Sweeps sent to processes of this machine, and what is refused before anything is sent."""
 
-from sweeping import LONG, SHORT, assert_same_bits, dolb, ended, in_mid_run, let_go, made, scenario
+import os
+from pathlib import Path
+
+from sweeping import LONG, SHORT, assert_same_bits, dolb, ended, in_mid_run, let_go, made, scenario, sweeps
 
 from dolb import cluster
 
@@ -9,6 +12,8 @@ from dolb import cluster
 def test_tasks_of_this_machine_make_the_runs_of_a_plain_sweep_and_a_cancelled_one_goes_on(long, store):
     dolb("sweep", *LONG, "--on", "local", "--store", store)
     yield in_mid_run(store)
+    for number in (1, 2):  # else who reads what the command says waits for its tasks
+        assert {Path(f"/proc/self/fd/{number}").readlink()}.isdisjoint(outputs(store, number))
     assert "running" in dolb("status", "batch-size", "--store", store, code=3)
     dolb("cancel", "--store", store)
     let_go(store)
@@ -20,6 +25,13 @@ def test_tasks_of_this_machine_make_the_runs_of_a_plain_sweep_and_a_cancelled_on
     assert dolb("cancel", "--store", store).startswith("0 tasks")
     assert "1 runs, 1 in" in dolb("sweep", *LONG, "--on", "local", "--store", store)
     assert len(list(store.glob("jobs/*"))) == 2  # nothing was sent for nothing
+
+
+def outputs(store, number):
+    """Return where the processes that fill a store, and those that started them, write to."""
+    tasks = sweeps(store)
+    parents = [int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1]) for task in tasks]
+    return {Path(f"/proc/{process}/fd/{number}").readlink() for process in {*tasks, *parents} - {os.getpid()}}
 
 
 @scenario

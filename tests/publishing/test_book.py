@@ -161,7 +161,7 @@ def counted(tmp_path: Path, repo_root: Path):
 
 def test_a_notebook_is_reused_until_its_inputs_change(counted):
     root, staged = counted
-    assert staged() == (1, [])
+    assert staged() == (1, ["ran 01-planted"])
     runs, said = staged()
     assert runs == 1
     assert "reused 1 of 1" in said[0]
@@ -176,4 +176,4 @@ def test_a_notebook_is_reused_until_its_inputs_change(counted):
         text = (root / name).read_text()
         (root / name).write_text(text.replace(*change))
         assert (root / name).read_text() != text
-        assert staged() == (runs, [])
+        assert staged() == (runs, ["ran 01-planted"])

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MICROSECOND, GB, GBIT = 1e-6, 1e9, 1e9 / 8
+ABOVE_ZERO = 1e-300  # the least that is
 
 
 def require(what: str, value: float, least: float = 0.0, most: float = math.inf) -> None:
     """Raise a ``ValueError`` unless the value is a number between two limits; infinity is only where ``most`` is."""
     if not least <= value <= most:  # NaN is between none
-        raise ValueError(f"{what} is {value}; accepted: {least:g} to {most:g}")
+        accepted = f"{least:g} to {most:g}" if least != ABOVE_ZERO else "more than 0"
+        raise ValueError(f"{what} is {value}; accepted: {accepted}")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Link:
 
     def __post_init__(self) -> None:
         require("latency", self.latency, most=1e300)
-        require("bandwidth", self.bandwidth, least=1e-300)
+        require("bandwidth", self.bandwidth, least=ABOVE_ZERO)
 
 
 @dataclass(frozen=True)
