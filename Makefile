@@ -36,15 +36,15 @@ book: .venv/.stamp ## Build the book and say where it is (SCALE=published|demo|p
 pages: .venv/.stamp ## Renew the pages and the picture that are made from the claims and the results
 	.venv/bin/dolb pages
 
-# Without ARGS three parts run at a time, each with a thread for its arithmetic (and for t-SNE's, by the second name). Tests of
-# clusters and hubs come first, as they wait most of the time; more parts at once slow each other down by more than they gain.
+# Without ARGS four parts run at a time, each with a thread for its arithmetic (and for t-SNE's, by the second name). Tests of
+# clusters and hubs come first, as they wait most of the time, and those with a browser when these have ended.
 WITH_JOBS = tests/cluster tests/hub
 WITH_BROWSER = tests/browser
 DEMOS = tests/test_notebooks_demo.py
 WITH_RANKS = tests/profiling tests/publishing tests/test_cli.py tests/test_notebooks_ranks.py
 PART = OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(PY) -m pytest -p no:cacheprovider
 test: .venv/.stamp browser slurm proxy ## Run the tests (ARGS="-k batch" reaches pytest)
-	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j3 test-jobs test-ranks test-others test-demos test-browser)
+	$(if $(ARGS),$(PY) -m pytest $(ARGS),$(MAKE) --no-print-directory -j4 test-jobs test-ranks test-others test-demos test-browser)
 
 test-jobs: .venv/.stamp
 	$(PART) $(WITH_JOBS)

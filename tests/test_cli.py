@@ -331,7 +331,7 @@ def test_a_notebook_that_is_interrupted_ends_in_a_line_and_its_runs_are_kept(tmp
 def about(**changes):
     """What the pipeline notes of a mask."""
     config = FilterConfig(experiment="noise", data="imagefolder:photos", trained_by="0" * 16, **changes)
-    known = {"feature_width": 16, "network_accuracy": 0.9, "seconds": 1.0, "peak_memory_bytes": 1}
+    known = {"commit": "made", "feature_width": 16, "network_accuracy": 0.9, "seconds": 1.0, "peak_memory_bytes": 1}
     return config, {**config.as_dict(), "key": config.key, **known}
 
 
