@@ -32,8 +32,8 @@ DEMO_SETS = (*MAIN_SETS, "recursive", "neighbours", "confident")
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
 LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (256, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
-LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on; the three main sets have more
-MAIN_SEEDS = {"paper": 10, "demo": 2}  # of the three main sets, with small and with large batches
+LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on; sets on which a verdict rests have more
+MAIN_SEEDS = {"paper": 10, "demo": 2}  # of those: the three main sets, and what a pretrained extractor keeps
 OTHER_MASKS_AT = {"paper": (256, 1024, 6272, 10368), "demo": (256, 1024)}
 OTHER_MASKS_SEEDS = {"paper": 4, "demo": 2}
 # Twelve sizes about the study's border of 6000. At some of them an epoch of a smaller set has as many updates as one of
@@ -118,7 +118,7 @@ def filtered_large_batch(scale: str, ask: Asked) -> list[RunConfig]:
         for size in ask.batch_sizes or LARGE[scale]
         for fewer in [many if size >= MORE_SEEDS_FROM[scale] else few]
         for name in dict.fromkeys((*(ask.sets or standard), *added))
-        for seed in ask.seeds or range(MAIN_SEEDS[scale] if name in main else fewer)
+        for seed in ask.seeds or range(MAIN_SEEDS[scale] if name in (*main, "pretrained") else fewer)
     ]
     return _runs(scale, "filtered-large-batch", cells, ask.epochs, ask.kept, ask.own)
 

@@ -84,6 +84,7 @@ class Run:
         self.memory = self.reserved = 0  # bytes of the device: peak in use by tensors, peak taken from it for them
         if self.stream:
             torch.backends.cudnn.deterministic = True  # one seed, one result, alone or beside other runs
+            torch.backends.cudnn.allow_tf32 = False  # fp32 is float32; torch's default rounds convolutions to ten bits
             torch.cuda.synchronize(device)
             torch.cuda.empty_cache()  # what ended runs left behind must not hide what this one takes
             torch.cuda.reset_peak_memory_stats(device)
