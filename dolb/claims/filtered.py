@@ -42,7 +42,8 @@ def _pretrained(found: Found, claim: Claim) -> Estimates:
         return [None]
     frame = study.runs(found["filtered-large-batch"])
     frame = frame[frame["batch_size"].isin(frame.loc[frame["set"] == "pretrained", "batch_size"])]
-    return [study.difference(frame, "pretrained", "filtered")]
+    gain = _gain(found, frame, "pretrained")
+    return [gain and Estimate(-gain.value, -gain.high, -gain.low, gain.n)]
 
 
 # Training

@@ -13,7 +13,7 @@ from dolb.figures import style
 from dolb.figures.style import ACCURACY, COLOURS, Panel, bars, dots, hover, interval, layered, line_at
 
 SETS = ["full", "filtered", "random", "recursive", "grid", "neighbours", "el2n", "forgetting", "confident"]
-_COLOURS = [COLOURS[0], COLOURS[4], COLOURS[6], "#6A3D9A", COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[5], "#999999"]
+_COLOURS = [COLOURS[0], COLOURS[4], COLOURS[6], "#6A3D9A", "#999999", COLOURS[2], COLOURS[3], COLOURS[5], COLOURS[1]]
 _OWN = ["#8C510A", "#BF812D", "#543005"]  # of a person's own sets
 
 

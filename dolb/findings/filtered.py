@@ -191,7 +191,8 @@ def by_share(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
     """Return what each way to choose gains over full and over random data by the share removed, in points.
 
     ``ds`` has the study's share and full data, ``others`` the runs by other shares, at some of its batch sizes. Sets of
-    one share have one size, by which they are found. A way to choose that has one share alone is left out.
+    one share have one size, by which they are found. A way to choose that has one share alone is left out, and so is a
+    pair with fewer than three seeds.
     """
     here = ds["batch_size"].isin(others["batch_size"]).to_numpy()
     here &= np.isin([set_of(str(name)) for name in ds["subset"].to_numpy()], [*MAIN, *OTHER_WAYS])
@@ -207,6 +208,7 @@ def by_share(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
                 pairs = [(name, over) for over in ("full", "random") for name in sets if name != over]
                 rows += [(*at, *_compared(frame, *pair)) for pair in pairs]
     table = _differences(rows, ["equal", "batch_size", "removed"])
+    table = table[table["n"] > 2]  # of two seeds an interval is wider than any chart
     return table[table.groupby("one")["removed"].transform("nunique") > 1].reset_index(drop=True)
 
 

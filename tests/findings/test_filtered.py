@@ -204,7 +204,7 @@ def test_where_an_epoch_has_fewer_updates_is_told_and_what_that_costs():
 
 def test_what_a_share_gains_is_over_full_data_and_over_as_many_images_at_random():
     def at(share, name, gain):
-        made = [run(name, 0.8 + gain + seed / 100, seed=seed) for seed in range(2)]
+        made = [run(name, 0.8 + gain + seed / 100, seed=seed) for seed in range(3)]
         return [one.assign(training_examples=("run", [round(EXAMPLES * (1 - share))])) for one in made]
 
     known = joined([*at(0, "full", 0), *at(0.2, "network-a-1", -0.01), *at(0.2, "random-a-1", -0.02)])
