@@ -32,8 +32,8 @@ DEMO_SETS = (*MAIN_SETS, "recursive", "neighbours", "confident")
 # The study names 32 to 1310 examples for each of 8 workers, and 6272 and 10368 in all; powers of two lie between.
 LARGE = {"paper": (256, 512, 1024, 2048, 4096, 6272, 8192, 10368, 10480), "demo": (256, 512, 1024)}
 MORE_SEEDS_FROM = {"paper": 6272, "demo": 1024}  # where the study's finding lies
-LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on; sets on which a verdict rests have more
-MAIN_SEEDS = {"paper": 10, "demo": 2}  # of those: the three main sets, and what a pretrained extractor keeps
+LARGE_SEEDS = {"paper": (4, 8), "demo": (2, 2)}  # below that, and from there on; those of verdicts have more
+MAIN_SEEDS = {"paper": 10, "demo": 2}  # of verdicts: the three main sets, and what a pretrained extractor keeps
 OTHER_MASKS_AT = {"paper": (256, 1024, 6272, 10368), "demo": (256, 1024)}
 OTHER_MASKS_SEEDS = {"paper": 4, "demo": 2}
 # Twelve sizes about the study's border of 6000. At some of them an epoch of a smaller set has as many updates as one of
