@@ -8,8 +8,8 @@ from dolb.recipes.batch_sizes import MOMENTUM, WEIGHT_DECAY, WORKERS
 from dolb.recipes.study import tuned_run
 from dolb.training.config import RunConfig
 
-# A network, a batch size, how many seeds, and what differs from the recipe of the experiments on filtering: two are of the
-# batch-size study, large batches past the best size.
+# A network, a batch size, how many seeds, and what differs from the recipe of the experiments on filtering; two of
+# them are of the batch-size study, large batches past the best size.
 _CONSTANT = {"momentum": MOMENTUM, "weight_decay": WEIGHT_DECAY, "decay": "constant", "warmup_epochs": 0.0}
 _CELLS: dict[str, tuple[tuple[str, int, int, dict[str, Any]], ...]] = {
     "paper": (
