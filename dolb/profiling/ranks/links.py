@@ -173,12 +173,12 @@ def measure(made: Hosts, seconds: float = PROBE_SECONDS, timeout: float = TIMEOU
     end = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         ring = [_part(stack, made, number, seconds) for number in range(len(made.names))]
-        while any(process.poll() is None for process in ring) and not any(process.returncode for process in ring):
+        while None in (codes := [process.poll() for process in ring]) and not any(codes):
             if time.monotonic() > end:
-                late = ", ".join(_named(made, n) for n, process in enumerate(ring) if process.returncode is None)
+                late = ", ".join(_named(made, number) for number, code in enumerate(codes) if code is None)
                 raise LinkError(f"links were not measured within {timeout:g} s; still at it: {late}")
             time.sleep(0.02)
-        codes = [process.poll() for process in ring]
+        codes = [process.poll() for process in ring]  # one that died first may have been asked before it had
         for process in ring:  # one that failed may have left others waiting for it
             process.kill()
         said = [process.communicate() for process in ring]
