@@ -27,7 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 RequirePart = Callable[[str, bool, str], None]
 # Of some demos tests run a part: one seed, a smaller network, fewer formats. What several seeds give is drawn of
 # published results, and tests of storage write and read every format.
-ONE_SEED = ("06-loss-landscape", "08-lr-scaling", "13-strong-weak", "15-data-pipeline", "18-own-data")
+ONE_SEED = ("03-noise", "06-loss-landscape", "08-lr-scaling", "13-strong-weak", "15-data-pipeline", "18-own-data")
 ONE_NETWORK = ("01-batch-size", "16-benchmarks", "17-recommend")
 PART_OF_A_DEMO: dict[str, dict[str, list]] = {
     **{name: {"seeds": [0]} for name in ONE_SEED},
