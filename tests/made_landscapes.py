@@ -2,7 +2,7 @@
 
 import numpy as np
 import xarray as xr
-from made_runs import joined, made_run
+from made_runs import made_run
 
 from dolb import results
 from dolb.training.config import LandscapeConfig, RunConfig
@@ -45,4 +45,4 @@ def made_study(curvature, seeds=5, sizes=(256, 6272), noise=0.02) -> xr.Dataset:
                 factor = float(np.exp(noise * rng.standard_normal()))
                 more = {"subset": subset, "batch_size": size, "seed": seed}
                 parts.append(made_landscape(lambda over, f=factor, n=name: f * curvature(n, over), **more))
-    return joined(parts)
+    return results.merge(parts)

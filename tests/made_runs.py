@@ -1,6 +1,5 @@
 """Runs made for tests: Datasets with every name of the schema and accuracies that a test chooses."""
 
-from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
@@ -34,21 +33,6 @@ def made_run(accuracy=(0.5,), test_examples=10_000, diverged=False, **changes) -
     return made
 
 
-def joined(parts: Iterable[xr.Dataset]) -> xr.Dataset:
-    """Join single runs as `results.merge` does, in a fiftieth of the time where all have the same names and epochs."""
-    runs = list({str(part["key"].item()): part for part in parts}.values())
-    first = runs[0].variables
-    shared = {name for name, one in first.items() if "run" not in one.dims}
-    for other in runs[1:]:
-        if set(other.variables) != set(first) or not all(other.variables[name].equals(first[name]) for name in shared):
-            return results.merge(runs)
-    values = {
-        name: one if name in shared else (one.dims, np.concatenate([run.variables[name].values for run in runs]))
-        for name, one in first.items()
-    }
-    return results.describe(xr.Dataset(values).set_coords(list(runs[0].coords)))
-
-
 def made_curve(accuracies: dict[int, float], **changes) -> list[xr.Dataset]:
     """Make one run per batch size, each with that accuracy; batches of 256 and more as eight workers' work."""
     return [
@@ -59,4 +43,4 @@ def made_curve(accuracies: dict[int, float], **changes) -> list[xr.Dataset]:
 
 def made_study(accuracy, configs) -> xr.Dataset:
     """Make the Dataset of these configs, each with the accuracy that a function of the config gives."""
-    return joined(made_run((accuracy(config),) * config.epochs, **config.as_dict()) for config in configs)
+    return results.merge(made_run((accuracy(config),) * config.epochs, **config.as_dict()) for config in configs)

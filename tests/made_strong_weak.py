@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import xarray as xr
-from made_runs import joined, made_run
+from made_runs import made_run
 
 from dolb import recipes, results
 from dolb.profiling.simulator import shares
@@ -31,7 +31,7 @@ def made(epochs_to_target, seeds=(0, 1, 2), part="small-volumes", noise=0.01) ->
         for name in ("test_loss", "train_loss"):
             run[name] = (("run", "epoch"), loss[None].astype("float32"))
         parts.append(run.assign(training_examples=("run", [888]), picture=("run", ["aGk="])))
-    return joined(parts)
+    return results.merge(parts)
 
 
 @cache

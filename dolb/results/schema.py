@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import xarray as xr
 import yaml
@@ -70,9 +69,9 @@ def validate(ds: xr.Dataset) -> xr.Dataset:
     ]
     if not kinds:
         faults.append(f"dims {sorted(map(str, ds.dims))} tell no kind of result; expected one of {sorted(REQUIRED)}")
-    for name in map(str, ds.variables):
+    for name, variable in ds.variables.items():
         if name not in ds.dims:
-            faults += _faults_of(name, ds[name])
+            faults += _faults_of(str(name), variable)
     if not faults and "epoch" in ds.dims and ((ds["test_accuracy"] < 0) | (ds["test_accuracy"] > 1)).any():
         faults.append("test_accuracy lies outside 0 to 1 (it is a fraction, not a percentage)")
     if faults:
@@ -80,7 +79,7 @@ def validate(ds: xr.Dataset) -> xr.Dataset:
     return ds
 
 
-def _faults_of(name: str, have: Any) -> list[str]:
+def _faults_of(name: str, have: xr.Variable) -> list[str]:
     if name not in SCHEMA:
         return [f"{name} is not a name of the schema"]
     faults, kind = [], SCHEMA[name].kind
@@ -93,7 +92,7 @@ def _faults_of(name: str, have: Any) -> list[str]:
 
 def describe(ds: xr.Dataset) -> xr.Dataset:
     """Write the schema's meaning and unit into the attributes of every variable."""
-    for name in map(str, ds.variables):
-        if name in SCHEMA:
-            ds[name].attrs = {"long_name": SCHEMA[name].meaning, "units": SCHEMA[name].unit or "1"}
+    for name, variable in ds.variables.items():
+        if about := SCHEMA.get(str(name)):
+            variable.attrs = {"long_name": about.meaning, "units": about.unit or "1"}
     return ds

@@ -4,9 +4,9 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from made_runs import joined, made_curve, made_run
+from made_runs import made_curve, made_run
 
-from dolb import claims
+from dolb import claims, results
 
 PEAK = {16: 0.60, 64: 0.70, 256: 0.80, 1024: 0.75, 8192: 0.60, 20480: 0.50}
 FALL = {16: 0.80, 64: 0.75, 256: 0.70, 1024: 0.65, 8192: 0.50, 20480: 0.40}
@@ -15,7 +15,7 @@ SIZES = [2**k for k in range(7, 15)]
 
 
 def judged(name, *curves):
-    return claims.published_verdicts([name], batch_size=joined(chain(*curves)))[name]
+    return claims.published_verdicts([name], batch_size=results.merge(chain(*curves)))[name]
 
 
 def test_g1_is_by_how_much_the_best_of_a_curve_is_above_its_ends():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from made_landscapes import made_study
-from made_runs import joined, made_run
+from made_runs import made_run
 from scipy import stats
 
 from dolb import claims, results
@@ -27,12 +27,12 @@ def large(gain, random=-0.03, spread=lambda size: 0.001, sizes=(2048, 4096, 6272
             for name, more in (("full", 0.0), ("network-a-1", gain(size) + noise / 2), (f"random-a-{seed}", random)):
                 accuracy = 0.77 + noise + more
                 parts.append(made_run((accuracy,) * 5, subset=name, batch_size=size, bn_workers=8, seed=seed))
-    return joined(parts)
+    return results.merge(parts)
 
 
 def small(accuracy, seeds=3, decays=DECAYS, sizes=(64, 128, 256)):
     """Make runs with small batches, whose accuracy is a function of set, batch size and weight decay."""
-    return joined(
+    return results.merge(
         made_run(
             (accuracy(name, size, decay) + 0.0005 * ((seed * 7 + len(name)) % 5),) * 5,
             subset={"full": "full", "filtered": "network-a-1", "random": f"random-a-{seed}"}[name],
@@ -70,7 +70,7 @@ def test_runs_at_equal_updates_do_not_count():
     stretched = [
         made_run((0.9,) * 6, subset="network-a-1", batch_size=6272, bn_workers=8, seed=seed) for seed in range(8)
     ]
-    assert verdict("G12", results.merge([ds, joined(stretched)])).estimates == verdict("G12", ds).estimates
+    assert verdict("G12", results.merge([ds, results.merge(stretched)])).estimates == verdict("G12", ds).estimates
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(3.0, "replicated"), (1.0, "inconclusive"), (0.4, "not replicated")])
@@ -212,7 +212,8 @@ def test_where_masks_differ_a_gain_is_the_mean_over_masks_and_less_certain():
                 batch_size=int(one["batch_size"].item()), seed=int(one["seed"].item()),
             )  # fmt: skip
             others.append(made)
-    together = claims.judge({"G12": EVERY["G12"]}, {"filtered-large-batch": ds, "other-masks": joined(others)})["G12"]
+    given = {"filtered-large-batch": ds, "other-masks": results.merge(others)}
+    together = claims.judge({"G12": EVERY["G12"]}, given)["G12"]
     (alone,), (nested,) = verdict("G12", ds).estimates, together.estimates
     assert (alone.value, nested.value) == (pytest.approx(2, abs=0.05), pytest.approx(2 - 12 / 5, abs=0.05))
     assert nested.high - nested.low > 3 * (alone.high - alone.low)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from made_runs import joined, made_run, made_study
+from made_runs import made_run, made_study
 
-from dolb import claims, recipes
+from dolb import claims, recipes, results
 from dolb.findings import lr_scaling, warmup
 from dolb.findings.runs import final_accuracy
 
@@ -76,7 +76,9 @@ def test_a_length_is_compared_with_the_best_other_by_the_mean_over_all_seeds():
 
 def test_linear_scaling_is_compared_with_none_at_the_largest_batch(runs):
     same = {"arch": "resnet50", "batch_size": 1200, "lr": 0.0125, "warmup_epochs": 5, "epochs": 90, "bn_workers": 40}
-    none = joined(made_run((0.5 + 0.001 * seed,) * 90, experiment="lr-scaling", seed=seed, **same) for seed in range(3))
+    none = results.merge(
+        made_run((0.5 + 0.001 * seed,) * 90, experiment="lr-scaling", seed=seed, **same) for seed in range(3)
+    )
     found = verdicts(warmup=runs, lr_scaling=none)
     assert found["M7"].outcome == "not replicated"
     assert found["M7"].estimates[0].n == 3

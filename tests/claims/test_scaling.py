@@ -4,7 +4,6 @@ import made_storage
 import numpy as np
 import pytest
 from made_limits import made_network, made_study
-from made_runs import joined
 from made_scaling import completed, made_measurement, made_measurements, small_simulation
 from made_storage import made_reading, made_training
 from made_strong_weak import made, made_steps
@@ -199,7 +198,7 @@ def test_without_one_of_the_two_networks_or_its_batch_or_with_one_seed_no_bound_
 
 
 def stored(name, rows):
-    return verdict(name, data_pipeline=joined(rows))
+    return verdict(name, data_pipeline=results.merge(rows))
 
 
 @pytest.mark.parametrize(

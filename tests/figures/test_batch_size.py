@@ -5,8 +5,9 @@ from itertools import chain
 
 import vl_convert
 from drawn import svg
-from made_runs import joined, made_curve, made_run
+from made_runs import made_curve, made_run
 
+from dolb import results
 from dolb.figures import batch_size as figures
 from dolb.figures import style
 from dolb.findings import batch_size as study
@@ -18,7 +19,7 @@ TWO = (made_curve(PEAK, lr=0.1, arch="resnet18"), made_curve(PEAK, lr=0.01, arch
 
 
 def merged(*curves):
-    return joined(chain(*curves))
+    return results.merge(chain(*curves))
 
 
 def cells(*curves):

@@ -4,8 +4,9 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from made_runs import joined, made_curve, made_run
+from made_runs import made_curve, made_run
 
+from dolb import results
 from dolb.findings import batch_size as study
 from dolb.findings.runs import final_accuracy
 from dolb.recipes.batch_sizes import WORKERS
@@ -14,7 +15,7 @@ SIZES = [2**k for k in range(7, 15)]  # 128 to 16384: seven doublings
 
 
 def runs(*curves):
-    return final_accuracy(joined(chain(*curves)))
+    return final_accuracy(results.merge(chain(*curves)))
 
 
 def preferred(accuracies, **changes):
@@ -26,13 +27,15 @@ def preferred(accuracies, **changes):
 
 def test_runs_with_other_shares_stay_out_of_the_curve():
     odd = [made_run((0.99,) * 5, batch_size=256, lr=0.1, bn_workers=workers) for workers in (1, 32, 128)]
-    cells = study.curve_cells(joined([*made_curve({16: 0.6, 256: 0.8}, lr=0.1), *odd]))
+    cells = study.curve_cells(results.merge([*made_curve({16: 0.6, 256: 0.8}, lr=0.1), *odd]))
     assert cells.loc[cells["batch_size"] == 256, "accuracy"].item() == pytest.approx(0.80)
     assert WORKERS == study.WORKERS
 
 
 def test_a_rate_of_few_batch_sizes_is_drawn_and_not_judged():
-    ds = joined([*made_curve(dict.fromkeys(SIZES, 0.8), lr=0.1), *made_curve(dict.fromkeys(SIZES[:3], 0.4), lr=0.3)])
+    ds = results.merge(
+        [*made_curve(dict.fromkeys(SIZES, 0.8), lr=0.1), *made_curve(dict.fromkeys(SIZES[:3], 0.4), lr=0.3)]
+    )
     assert set(study.curve_cells(ds)["lr"]) == {0.1, 0.3}
     assert set(study.judged_runs(ds)["lr"]) == {0.1}
 
@@ -84,7 +87,7 @@ def test_a_size_beside_the_optimum_at_which_a_run_collapsed_may_be_the_best():
 
 def made_progress():
     """Two batch sizes of 50,000 images, 100 and 50 updates an epoch, that learn alike by update."""
-    return joined(made_run((0.2, 0.4, 0.6, 0.8), batch_size=size, bn_workers=8) for size in (500, 1000))
+    return results.merge(made_run((0.2, 0.4, 0.6, 0.8), batch_size=size, bn_workers=8) for size in (500, 1000))
 
 
 def test_progress_counts_updates_and_marks_the_end_of_a_run():
@@ -162,7 +165,7 @@ def test_rates_are_compared_over_the_networks_and_sizes_that_all_have():
 
 def with_workers(accuracies, **changes):
     """Runs by (batch size, workers)."""
-    return joined(
+    return results.merge(
         made_run((value,) * 5, batch_size=size, bn_workers=workers, **changes)
         for (size, workers), value in accuracies.items()
     )
@@ -196,7 +199,7 @@ def test_of_two_batches_in_shares_the_one_that_divides_the_data_is_taken():
 
 
 def test_without_such_runs_the_tables_are_empty():
-    ds = joined(made_curve(dict.fromkeys(SIZES, 0.8)))
+    ds = results.merge(made_curve(dict.fromkeys(SIZES, 0.8)))
     assert study.share_cells(ds).empty
     assert study.separated(ds).empty
 
@@ -205,8 +208,8 @@ def test_without_such_runs_the_tables_are_empty():
 
 
 def test_a_batch_is_compared_with_the_nearest_that_divides_the_data():
-    curve = joined(made_curve({4096: 0.7, 16384: 0.5, 20480: 0.6}, lr=0.03))
-    even = joined([made_run((0.55,) * 5, batch_size=16667, bn_workers=8, lr=0.03, experiment="even-batches")])
+    curve = results.merge(made_curve({4096: 0.7, 16384: 0.5, 20480: 0.6}, lr=0.03))
+    even = results.merge([made_run((0.55,) * 5, batch_size=16667, bn_workers=8, lr=0.03, experiment="even-batches")])
     row = study.even_division(curve, even).iloc[0]
     assert (row["batch_size"], row["partial"], row["even_size"]) == (16384, 50_000 % 16384, 16667)
     assert row["effect_low"] < row["effect"] < row["effect_high"]

@@ -1,7 +1,6 @@
 """Numbers of the data pipeline, by measurements whose answer is known."""
 
 import pytest
-from made_runs import joined
 from made_storage import made_counts, made_reading, made_training
 
 from dolb import results
@@ -19,7 +18,7 @@ def speed(form, access, cache, workers, seed):
 @pytest.fixture(scope="module")
 def ds():
     rows = [*made_reading(speed), *made_training(lambda form, access, seed: 0.5 if form == "files" else 0.2)]
-    return joined([*rows, *made_counts()])
+    return results.merge([*rows, *made_counts()])
 
 
 def test_cells_have_the_geometric_mean_of_seeds_and_its_interval(ds):
@@ -39,7 +38,7 @@ def test_the_best_other_form_is_named_for_every_order_and_cache(ds):
 
 def test_small_images_have_rows_of_their_own(ds):
     small = made_reading(lambda form, *_: 10 * SPEEDS[form] if form == "flat" else SPEEDS[form], data="cifar10")
-    both = results.merge([ds, joined(small)])
+    both = results.merge([ds, results.merge(small)])
     found = study.ratios(both).query("over == 'files'").groupby("images")["value"].mean()
     assert found.to_dict() == pytest.approx({"ImageNet-sized": 4.0, "CIFAR-10": 40.0})
 
@@ -56,6 +55,6 @@ def test_the_table_has_the_best_number_of_processes_and_what_reading_costs(ds):
 
 def test_forms_that_were_not_measured_are_left_out():
     rows = [*made_reading(speed, formats=("files", "lmdb")), *made_counts(("files", "lmdb"))]
-    ds = joined(rows)
+    ds = results.merge(rows)
     assert study.table(ds)["images/s of the form"].tolist() == ["small files", "LMDB"]
     assert study.ratios(ds).empty

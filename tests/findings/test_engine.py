@@ -2,8 +2,9 @@
 
 import pandas as pd
 import pytest
-from made_runs import joined, made_run
+from made_runs import made_run
 
+from dolb import results
 from dolb.findings import engine as study
 
 
@@ -42,7 +43,7 @@ def test_a_difference_is_of_cells_that_both_paths_ran():
         for size in sizes
         for seed in range(2)
     ]
-    (found,) = study.differences(study.accuracies(joined(runs))).to_dict("records")
+    (found,) = study.differences(study.accuracies(results.merge(runs))).to_dict("records")
     assert (found["batch_size"], found["seeds"], found["collapsed"]) == (64, 2, 0)
     assert found["difference"] == pytest.approx(0.02, rel=1e-4)
     assert found["low"] < found["difference"] < found["high"]

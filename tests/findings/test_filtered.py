@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from made_runs import joined, made_run
+from made_runs import made_run
 from scipy import stats
 
 from dolb import results
@@ -35,7 +35,7 @@ def ds():
             run("network-a-1", stretched, seed=seed, epochs=10),
             run(f"random-a-{seed}", random, seed=seed),
         ]
-    return joined(parts)
+    return results.merge(parts)
 
 
 def test_equal_epochs_and_equal_updates_are_of_different_runs(ds):
@@ -83,7 +83,7 @@ def test_a_weight_decay_and_seeds_that_one_set_has_alone_change_no_difference(ds
 
 def test_the_best_weight_decay_is_chosen_for_each_set():
     accuracies = {("full", 0.01): 0.7, ("full", 0.005): 0.8, ("network-a-1", 0.01): 0.9, ("network-a-1", 0.005): 0.6}
-    ds = joined(
+    ds = results.merge(
         run(name, accuracy + seed / 100, weight_decay=decay, seed=seed)
         for (name, decay), accuracy in accuracies.items()
         for seed in range(2)
@@ -141,7 +141,7 @@ def test_reported_values_are_shown_where_there_is_a_cell(ds):
 
 
 def test_a_run_that_two_experiments_have_counts_once_in_what_a_rate_gives(ds):
-    again = joined([run("full", 0.80, seed=0), run("full", 0.6, seed=0, lr=0.4)])
+    again = results.merge([run("full", 0.80, seed=0), run("full", 0.6, seed=0, lr=0.4)])
     cells = study.by_rate(ds, again).set_index(["set", "lr"])
     usual = float(ds["lr"].to_numpy()[0])
     assert (cells.loc[("full", usual), "n"], cells.loc[("full", 0.4), "n"]) == (3, 1)
@@ -160,7 +160,8 @@ def test_a_mask_is_a_repetition_of_what_all_masks_differ_from_the_first_by():
         for name, gain in gains.items()
     )
     full = [run("full", 0.7, batch_size=size) for size in (100, 50)]
-    known, more = joined([*first, *full, run("network-a-1", 0.5, seed=2)]), joined(itertools.chain(*others))
+    known = results.merge([*first, *full, run("network-a-1", 0.5, seed=2)])
+    more = results.merge(itertools.chain(*others))
     found = study.over_masks(known, more, [100])
     low, high = stats.ttest_1samp([0, 1, 2, -1], 0).confidence_interval(0.95)
     assert (found.value, found.low, found.high, found.n) == pytest.approx((0.5, low, high, 4), abs=1e-4)
@@ -171,7 +172,7 @@ def test_every_mask_is_told_beside_full_data_the_first_mask_first():
     first = [run("network-b-1", 0.8 + seed / 100, seed=seed) for seed in range(2)]
     more = [run("network-a-2", 0.9 + seed / 100, seed=seed) for seed in range(2)]
     full = [run("full", 0.7 + seed / 100, seed=seed) for seed in range(3)]
-    told = study.by_mask(joined([*first, *full]), joined(more))
+    told = study.by_mask(results.merge([*first, *full]), results.merge(more))
     assert [row.split()[0] for row in told.iloc[:, 0]] == ["+10.00", "+20.00"]
     assert told.index.tolist() == ["mask 1", "mask 2"]
 
@@ -191,13 +192,13 @@ def test_where_an_epoch_has_fewer_updates_is_told_and_what_that_costs():
         for name in ("full", "network-a-1")
         for more in ({}, {"drop_last": True})
     ]
-    table = study.crossover(joined(parts)).set_index(["equal", "batch_size"])
+    table = study.crossover(results.merge(parts)).set_index(["equal", "batch_size"])
     dropped = "epochs, last batch dropped"
     assert table["fewer"].to_dict() == {
         ("epochs", 400): 1, ("epochs", 500): 0, ("updates", 500): 0, (dropped, 400): 0, (dropped, 500): 1,
     }  # fmt: skip
     assert table.loc[("epochs", 400), "points"] == pytest.approx(-2, abs=1e-4)
-    found = study.per_update(joined(parts))
+    found = study.per_update(results.merge(parts))
     costs = found[found["updates"] == "difference"].set_index("equal")["points"]
     assert costs.to_dict() == pytest.approx({"epochs": 3, dropped: -3}, abs=1e-4)
 
@@ -207,8 +208,8 @@ def test_what_a_share_gains_is_over_full_data_and_over_as_many_images_at_random(
         made = [run(name, 0.8 + gain + seed / 100, seed=seed) for seed in range(3)]
         return [one.assign(training_examples=("run", [round(EXAMPLES * (1 - share))])) for one in made]
 
-    known = joined([*at(0, "full", 0), *at(0.2, "network-a-1", -0.01), *at(0.2, "random-a-1", -0.02)])
-    others = joined(
+    known = results.merge([*at(0, "full", 0), *at(0.2, "network-a-1", -0.01), *at(0.2, "random-a-1", -0.02)])
+    others = results.merge(
         [
             *at(0.4, "network-a-2", -0.05),
             *at(0.4, "random-a-2", -0.03),

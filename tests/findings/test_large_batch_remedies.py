@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_runs import joined, made_run
+from made_runs import made_run
 
 from dolb import claims, recipes, results
 from dolb.findings import large_batch_remedies as study
@@ -28,7 +28,7 @@ def curve(config):
 
 
 def made(configs):
-    return joined(made_run(curve(config), **config.as_dict() | {"experiment": SLUG}) for config in configs)
+    return results.merge(made_run(curve(config), **config.as_dict() | {"experiment": SLUG}) for config in configs)
 
 
 @pytest.fixture(scope="module")

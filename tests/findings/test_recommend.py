@@ -2,8 +2,9 @@
 
 import pandas as pd
 import pytest
-from made_runs import joined, made_run
+from made_runs import made_run
 
+from dolb import results
 from dolb.findings import recommend
 from dolb.findings.intervals import bootstrapped
 from dolb.findings.runs import final_accuracy
@@ -19,7 +20,7 @@ def priced(*rows, epochs_done=2):
         ds = made_run(accuracy, arch=arch, batch_size=size, seed=seed, diverged=epochs_done < 2)
         ds["seconds"][:], ds["concurrent_runs"][:] = seconds, 1.0
         made.append(ds)
-    runs = final_accuracy(joined(made))
+    runs = final_accuracy(results.merge(made))
     cells = bootstrapped(runs, ["arch", "lr", "batch_size"])[0]
     return recommend.priced(cells, runs, SPEEDS, 5000).set_index(["arch", "batch_size"])
 

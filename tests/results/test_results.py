@@ -144,6 +144,9 @@ def test_of_two_runs_with_one_key_the_later_wins():
     merged = results.merge([first, other, second])
     accuracy = dict(zip(merged["key"].values, merged["test_accuracy"].values[:, -1], strict=True))
     assert accuracy == {first["key"].item(): np.float32(0.9), other["key"].item(): np.float32(0.4)}
+    swapped = results.merge([merged, merged.isel(run=[1, 0])])  # runs of a later part stand where they first came
+    xr.testing.assert_identical(swapped, merged)
+    xr.testing.assert_identical(results.merge(results.split(merged)), merged)
 
 
 # The run store
