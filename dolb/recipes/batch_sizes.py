@@ -174,13 +174,20 @@ def even_batches(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("batch_sizes", "lrs", "seeds", "epochs", "data")
 def two_each(scale: str, ask: Asked) -> list[RunConfig]:
-    """Runs of the study's smallest batches as workers with two images each have them, who share a gradient alone."""
+    """Runs of the study's smallest batches as workers with two images each have them, who share a gradient alone.
+
+    Of two numbers that bfloat16 rounds to one, batch norm has no variance to divide by; so also in float32.
+    """
     (sizes, rates), arch = _TWO_EACH[scale], next(iter(_NETWORKS[scale]))
     runs = batch_size(
         scale, part="curve", archs=[arch], batch_sizes=ask.batch_sizes or sizes, lrs=ask.lrs or rates,
         seeds=ask.seeds or _SHARE_SEEDS[scale], epochs=ask.epochs, data=ask.data,
     )  # fmt: skip
-    return [replace(run, experiment="two-each", bn_workers=max(1, run.batch_size // 2)) for run in runs]
+    return [
+        replace(run, experiment="two-each", bn_workers=max(1, run.batch_size // 2), precision=precision)
+        for precision in dict.fromkeys((runs[0].precision, "fp32"))
+        for run in runs
+    ]
 
 
 @recipe("archs", "batch_sizes", "lrs", "seeds", "epochs", "data")
