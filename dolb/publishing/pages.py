@@ -111,7 +111,11 @@ def _row(one: Verdict, effects: pd.DataFrame, names: Mapping[str, str], notebook
     cells = [
         f"<strong>{claim.id}</strong> {html.escape(claim.statement)}<br><small>{', '.join(links)}</small>",
         html.escape(claim.quoted),
-        "<br>".join(f"{html.escape(part['effect'])}: {panels.ours(part)}" for part in parts if part["n"]),
+        "<br>".join(
+            ": ".join(filter(None, (html.escape(part["effect"]), panels.ours(part))))
+            for part in parts
+            if part["n"] or claim.kind == "fact"
+        ),
         panels.chip(one.outcome) + "".join(f"<br><small>{html.escape(note)}</small>" for note in notes if note),
     ]
     return _cells(cells, f' id="{claim.id}" data-document="{claim.source}" data-verdict="{one.outcome}"')
