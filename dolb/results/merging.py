@@ -33,7 +33,6 @@ def merge(parts: Iterable[xr.Dataset]) -> xr.Dataset:
     if not where:
         raise SchemaError("there is no run to merge")
     chosen = [[position for at, position in where.values() if at == number] for number in range(len(parts))]
-    # Whole parts at a time: run by run, a thousand take a minute.
     blocks = [
         part if positions == [*range(part.sizes["run"])] else part.isel(run=positions)
         for part, positions in zip(parts, chosen, strict=True)
@@ -60,7 +59,7 @@ def _form(block: xr.Dataset) -> list[tuple]:
 
 
 def _joined(blocks: list[xr.Dataset]) -> xr.Dataset:
-    """Return blocks of one form as one; for many, `xr.concat` takes fifty times as long."""
+    """Return blocks of one form as one; where they are many, `xr.concat` takes many times as long."""
     if len(blocks) == 1:
         return blocks[0]
     values = {
