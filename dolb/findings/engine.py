@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dolb.findings.intervals import bootstrapped, quantiles, written_rows
+from dolb.findings.intervals import quantiles, student, written_rows
 from dolb.findings.runs import final_accuracy, table
 
 CELL = ["arch", "batch_size", "lr"]
@@ -87,28 +87,28 @@ def accuracies(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def differences(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each cell of `accuracies` that both paths ran, what the fast path changes, with a bootstrap interval.
+    """Return, for each cell of `accuracies`, what the fast path changes, by the seeds that both paths ran.
 
     ``collapsed`` counts the runs of either path whose accuracy collapsed near the end.
     """
-    cells, draws = bootstrapped(frame, [*CELL, "path"])
     rows = []
-    for values, group in cells.groupby(CELL, sort=True):
-        at = {str(path): int(position) for path, position in zip(group["path"], group.index.to_numpy(), strict=True)}
-        if set(at) != {PLAIN, FAST}:
+    for values, group in frame.groupby(CELL, sort=True):
+        both = (
+            group.pivot_table(index="seed", columns="path", values="accuracy").reindex(columns=[PLAIN, FAST]).dropna()
+        )
+        if both.empty:
             continue
-        plain, fast = (cells.iloc[at[path]].to_dict() for path in (PLAIN, FAST))
-        low, high = quantiles(draws[:, at[FAST]] - draws[:, at[PLAIN]])
+        change = student(both[FAST] - both[PLAIN])
         rows.append(
             {
                 **dict(zip(CELL, values, strict=True)),
-                "plain": plain["accuracy"],
-                "fast": fast["accuracy"],
-                "difference": fast["accuracy"] - plain["accuracy"],
-                "low": low,
-                "high": high,
-                "seeds": int(min(plain["n"], fast["n"])),
-                "collapsed": int(plain["late_drops"] + fast["late_drops"]),
+                "plain": both[PLAIN].mean(),
+                "fast": both[FAST].mean(),
+                "difference": change.value,
+                "low": change.low,
+                "high": change.high,
+                "seeds": change.n,
+                "collapsed": int(group["late_drop"][group["seed"].isin(both.index)].sum()),
             }
         )
     return pd.DataFrame(rows)
