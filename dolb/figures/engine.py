@@ -19,7 +19,8 @@ def ratios(table: pd.DataFrame, baseline: str, title: str = "") -> Panel:
         y=alt.Y("cell:N", title=None, sort=None).axis(labelLimit=220, ticks=False),
         yOffset=alt.YOffset("kind:N", sort=kinds),
     )
-    x = alt.X("ratio:Q", title=f"times the {baseline}").axis(tickCount=6)
+    room = 1.2 * table["ratio_high"].max()  # for the longest bar's number, on a telephone too
+    x = alt.X("ratio:Q", title=f"times the {baseline}").axis(tickCount=6).scale(domainMax=room)
     told = hover(cell="network") + hover("program", ratio=f"times the {baseline}:.2f") + interval(".2f", "ratio_")
     bars = base.mark_bar().encode(
         x=x,

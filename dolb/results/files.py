@@ -157,6 +157,8 @@ def load(path: str | Path) -> xr.Dataset:
     if not Path(path).is_file():
         raise FileNotFoundError(f"no results at {path}; make them with `dolb sweep` and `dolb publish`")
     check_seal(Path(path))
+    if not h5py.is_hdf5(path):
+        raise ValueError(f"{path} is not a file of results; accepted: NetCDF, as `dolb` writes it")
     try:
         return validate(_read(Path(path)))
     except StoreError:
