@@ -20,7 +20,7 @@ READINGS = {
     "own": "its own training set",  # the loss that training saw; weights and examples differ
     "full": "full data",  # only the weights differ; those of a smaller set have not seen all of the examples
     "filtered": "filtered data",  # the same, over examples that networks of full data have seen too
-    "fixed": "each set in turn, weights of full data",  # only the examples differ
+    "fixed": "its own set, all at full data's weights",  # only the examples differ
 }
 MEASURES = {
     "normalized_eigenvalue": "top eigenvalue",
