@@ -257,7 +257,7 @@ def sweep(
         list[str] | None, typer.Option(help="NAME=FILE: train on your own mask or decisions too; may be repeated.")
     ] = None,
     data_dir: DataDir = None,
-    dry_run: Annotated[bool, typer.Option(help="Say what would be run, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="List the runs and which are in the store, and stop.")] = False,
     **options: Any,
 ) -> None:
     """Train, or measure, the runs of an experiment that the store lacks, or make its maps and masks."""
@@ -270,7 +270,7 @@ def sweep(
     done = set(results.RunStore(store).keys())
     typer.echo(f"{slug} at {scale} scale: {len(configs)} runs, {sum(c.key in done for c in configs)} in {store}")
     if dry_run:
-        typer.echo("\n".join(_listing(configs)))
+        typer.echo("\n".join(_listing(configs, done)))
         return
     wanted, keys = _wanted(ctx), [config.key for config in configs]
     if options["on"] is not None:
@@ -377,12 +377,13 @@ def cancel_command(
     typer.echo(f"{cluster.cancel(store, slug)} tasks are told to stop")
 
 
-def _listing(configs: list) -> list[str]:
-    """Return a line for each run: its key, and the fields in which some of them are not at their defaults."""
+def _listing(configs: list, done: set[str]) -> list[str]:
+    """Return a line for each run: its key, the fields in which some are not at their defaults, and if it is done."""
     known = [field for field in fields(configs[0]) if field.name not in ("experiment", "data")]
     told = [field.name for field in known if any(getattr(config, field.name) != field.default for config in configs)]
     told += ["data"] if len({config.data for config in configs}) > 1 else []
-    return ["  ".join([f"  {c.key}", *(f"{name} {getattr(c, name)}" for name in told)]) for c in configs]
+    lines = ["  ".join([f"  {c.key}", *(f"{name} {getattr(c, name)}" for name in told)]) for c in configs]
+    return [line + ("  (done)" if c.key in done else "") for line, c in zip(lines, configs, strict=True)]
 
 
 def _read(name: str, given: Any, kind: Any) -> Any:
@@ -541,6 +542,8 @@ def archive_command(
     """
     from dolb.publishing import archive, crate
 
+    if quick and not check:
+        raise ValueError("--quick says how to check; accepted: --check --quick")
     if check:
         differences = archive.check(file, rebuild=not quick)
         whole = f"{file} is as it was written" + ("" if quick else ", and so is its book")
@@ -645,6 +648,11 @@ def filter_command(
             f"{run.arch}, {run.epochs} epochs of batches of {run.batch_size}: {found.accuracy:.1%} of the test "
             "images are right"
         )
+        if found.accuracy < own.above_guessing(data):
+            typer.echo(
+                f"that is hardly better than always guessing the largest class ({own.guessing(data):.1%}), so what "
+                "lies apart says little; give --epochs, another --extractor, or --features"
+            )
     searched, tested = len(data.train_labels), len(data.test_labels)
     typer.echo(f"searched are the {searched:,} training images; the {tested:,} test images are not")
     if method == "all":
@@ -654,7 +662,8 @@ def filter_command(
         table.to_csv(target, index=False)
         typer.echo(table.to_string(index=False, float_format="{:,.3f}".format))
         typer.echo("".join(f"{one} was passed over: {why}\n" for one, why in found.passed_over.items()), nl=False)
-        typer.echo(f"wrote {target} and {out.stem}-METHOD.nc for each; `dolb view` shows one")
+        shows = "`dolb view` shows one, and --method METHOD lists its files"
+        typer.echo(f"wrote {target} and {out.stem}-METHOD.nc for each; {shows}")
         return
     table, files = own.by_class(found, method), datasets.train_files(name, data_dir)
     most = table.sort_values("removed", ascending=False, kind="stable").head(_MOST_ROWS)
@@ -663,6 +672,11 @@ def filter_command(
     own.save(found, method, out)
     own.dropped(found, method, files).to_csv(drop, index=False, errors="surrogateescape")  # any name of a file
     index = map_pages.write(out, page, name, data_dir)
+    for row in own.emptied(table).to_dict("records"):
+        typer.echo(
+            f"{row['class']} loses {row['share']:.0%} of its images: a small or varied class can lie apart as a whole; "
+            "compare --method neighbours, which takes as large a share of each"
+        )
     typer.echo(f"{table['removed'].sum():,} of {table['images'].sum():,} images would be removed; no file is touched")
     typer.echo("rare but right images lie apart from their class too: look at the page before you drop them")
     typer.echo(f"wrote {out}, {drop} and {index}")

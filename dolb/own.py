@@ -44,6 +44,7 @@ _FOLDS = 4
 _FEWEST = 5  # images that have a map: t-SNE looks at three neighbours of each
 _LARGEST = 1e18  # number among features: its square is still one
 _NETWORKS = 3  # that EL2N asks
+_FAR_MORE, _SEVERAL = 3.0, 3  # times the share of all, and images, that a class loses before it is named
 _SMALL_REST = 0.25  # of a batch: an epoch's last one, if smaller, is a noisy update right before the test
 
 
@@ -213,6 +214,23 @@ def read_features(path: Path) -> np.ndarray:
 # What is said and written of it
 
 
+def guessing(data: datasets.ImageData) -> float:
+    """Return the share of the test images that are right if always the largest class is guessed."""
+    return float(np.bincount(data.test_labels).max() / len(data.test_labels))
+
+
+def above_guessing(data: datasets.ImageData) -> float:
+    """Return the accuracy from which on a network is better than guessing, beyond chance."""
+    share = guessing(data)
+    return share + 2 * math.sqrt(share * (1 - share) / len(data.test_labels))
+
+
+def emptied(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `by_class` that lose several images and a far larger share than all together."""
+    share = table["removed"].sum() / table["images"].sum()
+    return table[(table["share"] > _FAR_MORE * share) & (table["removed"] >= _SEVERAL)]
+
+
 def by_class(found: Filtered, method: str) -> pd.DataFrame:
     """Return how many images of each class a method removes."""
     names = np.array(found.data.classes)[found.data.train_labels]
@@ -232,11 +250,12 @@ def compared(found: Filtered) -> pd.DataFrame:
 
 
 def dropped(found: Filtered, method: str, files: Sequence[str]) -> pd.DataFrame:
-    """Return the files that a method drops, with their class and score, highest first."""
+    """Return the files that a method drops, with class, score and number on the page, by the score."""
     one, data = found.chosen[method], found.data
     gone = np.flatnonzero(~one.keep)
     classes = [data.classes[data.train_labels[k]] for k in gone]
-    table = pd.DataFrame({"file": [files[k] for k in gone], "class": classes, "score": one.scores[gone]})
+    named = {"file": [files[k] for k in gone], "class": classes, "score": one.scores[gone], "example": gone}
+    table = pd.DataFrame(named)
     return table.sort_values("score", ascending=False, kind="stable")
 
 

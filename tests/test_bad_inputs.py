@@ -56,6 +56,7 @@ data                                                  | name
 # filter: options
 filter imagefolder:pets --method papre                | 'papre'
 filter pets                                           | did you mean 'imagefolder:pets'?
+archive --quick out.zip                              | --check --quick
 sweep lr-scaling --data imagefolder:none --dry-run    | is no folder
 sweep lr-scaling --data imagefolder:pets --dry-run    | --batch-sizes
 predict --network resnet5                             | did you mean 'resnet50'?

@@ -127,8 +127,11 @@ def test_a_dry_run_trains_nothing_and_its_lines_tell_runs_apart(tmp_path):
     assert not (tmp_path / "none").exists()
     for slug, scale in itertools.product(recipes.RECIPES, ("demo", "paper")):
         configs = recipes.configs(slug, scale)
-        lines = [line.split(maxsplit=1)[1] for line in cli._listing(configs)]
+        lines = [line.split(maxsplit=1)[1] for line in cli._listing(configs, set())]
         assert len(set(lines)) == len({config.key for config in configs}), slug
+    *others, last = cli._listing(configs, {configs[-1].key})
+    assert last.endswith("(done)")
+    assert not any(line.endswith("(done)") for line in others)
 
 
 def test_storage_is_measured_for_a_gpu_with_the_network_and_the_workers_of_one():

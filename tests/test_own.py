@@ -108,6 +108,7 @@ def test_the_command_writes_mask_files_to_drop_and_page_and_touches_no_image(nam
     files = np.array(datasets.train_files(name))
     assert sorted(dropped["file"]) == sorted(files[~keep])
     assert dropped["score"].is_monotonic_decreasing
+    assert files[dropped["example"]].tolist() == dropped["file"].tolist()  # the page has the number
     assert all(Path(file).is_file() for file in files)
     page = out.with_name("mask-page") / "index.html"
     assert "digit 3" in page.read_text()
@@ -249,3 +250,10 @@ def test_an_extractor_with_weights_is_not_trained(found, tmp_path):
     assert not list(tmp_path.rglob("weights.pt"))
     assert (~chosen.chosen["neighbours"].keep).sum() == 4
     assert 0 < (~chosen.chosen["paper"].keep).sum() < 9
+
+
+def test_a_class_that_loses_far_more_than_the_others_is_named():
+    table = pd.DataFrame({"class": ["a", "b", "c"], "images": [300, 300, 40], "removed": [8, 6, 18]})
+    table["share"] = table["removed"] / table["images"]
+    assert own.emptied(table)["class"].tolist() == ["c"]
+    assert own.emptied(table.assign(removed=[8, 6, 2], share=[0.02, 0.02, 0.2])).empty  # two images may be chance

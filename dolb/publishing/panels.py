@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -17,10 +18,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import xarray as xr
+import yaml
 from altair.utils.html import spec_to_html
 from IPython.display import HTML, display
 
 from dolb import results
+from dolb.publishing import parameters
 
 # Above this many data rows a chart is drawn on a canvas; below, as SVG, whose marks assistive technology can read.
 CANVAS_ROWS = 3000
@@ -51,11 +54,26 @@ CONFIG: dict[str, dict[str, Any]] = {
 }
 
 
-def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
+def banner() -> HTML | None:
+    """Return what a page says of itself if its runs are made live."""
+    scale = parameters.live_scale()
+    return notice(parameters.LIVE[scale]) if scale else None
+
+
+def _labelled(caption: str, published: bool) -> str:
+    """Return a caption that says, on a page whose runs are made live, of which runs a chart or table is."""
+    if scale := parameters.live_scale():
+        made = "Not of this run" if published else {"demo": "Demo", "paper": "Run live"}[scale]
+        return f"{made}. {caption}".strip()
+    return caption
+
+
+def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "", *, published: bool = False) -> HTML:
     """Return the interactive chart with its caption, and a text for people who cannot see it.
 
-    In the book the page's own Vega bundle draws it, in JupyterLab the Vega that comes with that; nothing is fetched.
-    Elsewhere altair's loader fetches Vega.
+    ``published`` is one that shows published results even where a page's runs are made live. In the book the page's own
+    Vega bundle draws it, in JupyterLab the Vega that comes with that; nothing is fetched. Elsewhere altair's loader
+    fetches Vega.
     """
     with alt.data_transformers.disable_max_rows():
         spec = {**chart.to_dict(), "description": alt_text}
@@ -66,6 +84,7 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "") -> HTML:
         # The Vega editor is a web site; the two other source views repeat the CSV of the panel.
         "actions": {"export": True, "source": False, "compiled": False, "editor": False},
     }
+    caption = _labelled(caption, published)
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     if os.environ.get(_OPEN_NOTEBOOK):
         lab = {**spec, "$schema": _LAB_SCHEMA}
@@ -140,8 +159,9 @@ def _legible(part: Any, colour: str, name: str = "") -> Any:
     return part
 
 
-def table(frame: pd.DataFrame, caption: str = "") -> HTML:
-    """Return a table for the text, its cells written out in full, with a caption over it."""
+def table(frame: pd.DataFrame, caption: str = "", *, published: bool = False) -> HTML:
+    """Return a table for the text, its cells in full, with a caption over it; ``published`` is as in `show`."""
+    caption = _labelled(caption, published)
     with pd.option_context("display.max_colwidth", None):
         markup = frame.to_html(border=0, index=not isinstance(frame.index, pd.RangeIndex))
     if caption:
@@ -149,13 +169,16 @@ def table(frame: pd.DataFrame, caption: str = "") -> HTML:
     return HTML(f'<div class="dolb-table">{markup}</div>')
 
 
-def chips(verdicts: Mapping[str, Any]) -> HTML:
-    """Return a chip for each verdict, by claim, each a link to its row on the page of verdicts."""
+def chips(verdicts: Mapping[str, Any]) -> HTML | None:
+    """Return a chip for each verdict, by claim, each a link to its row on the page of verdicts; a demo has none."""
+    if parameters.live_scale() == "demo":
+        return banner()
     items = [
         f'<a href="../book/verdicts.html#{name}" class="dolb-chip">{name} {chip(one.outcome)}</a>'
         for name, one in verdicts.items()
     ]
-    return HTML(f'<p class="dolb-chips">{" ".join(items)}</p>')
+    live = banner()
+    return HTML((str(live.data) if live else "") + f'<p class="dolb-chips">{" ".join(items)}</p>')
 
 
 def chip(outcome: str) -> str:
@@ -163,8 +186,13 @@ def chip(outcome: str) -> str:
     return f'<span class="dolb-verdict dolb-{outcome.replace(" ", "-")}">{outcome}</span>'
 
 
-def claims_table(effects: pd.DataFrame) -> HTML:
-    """Return the claims of a page as one table, from ``claims.table``: claim, reported, ours with interval, verdict."""
+def claims_table(effects: pd.DataFrame) -> HTML | None:
+    """Return the claims of a page as one table, from ``claims.table``: claim, reported, ours with interval, verdict.
+
+    A demo decides nothing, and has none.
+    """
+    if parameters.live_scale() == "demo":
+        return None
     rows = []
     for name, parts in effects.groupby("claim", sort=False):
         for number, row in enumerate(parts.to_dict("records")):
@@ -242,12 +270,16 @@ def what_was_run(
     minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
     cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
     links = _links({f"{name}.csv": frame.to_csv(index=False) for name, frame in files.items()}, notebook)
-    draw = _command(f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}")
+    given = {name: value for name, value in parameters.injected().items() if name != "scale"}
+    draw = f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}"
+    if given:
+        draw += f" -y {shlex.quote(yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1e9).strip())}"
+    run = _command(again) if not (given and parameters.live_scale()) else ""  # the notebook alone makes the same runs
     return HTML(
         '<details class="dolb-provenance"><summary>What was run, and how to run it again</summary>'
         f'<div class="dolb-table"><table>{rows}</table></div>'
-        f"<p>Run it again{f' ({cost})' if cost else ''}:</p>{_command(again)}"
-        + (f"<p>Draw it again:</p>{draw}" if notebook else "")
+        + (f"<p>Run it again{f' ({cost})' if cost else ''}:</p>{run}" if run else "")
+        + (f"<p>Draw it again:</p>{_command(draw)}" if notebook else "")
         + (f"<p>Data of the figures: {links}</p>" if links else "")
         + "</details>"
     )

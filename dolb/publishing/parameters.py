@@ -15,6 +15,13 @@ from IPython import get_ipython
 from dolb.publishing.gate import notebook_at
 
 _BY_PAPERMILL = "# Parameters"  # how the cell begins that papermill puts after that of the parameters
+# What a page says of itself where its runs are not the published ones that its text is about.
+LIVE = {
+    "demo": "A demo: charts and tables are of small runs made just now, which decide nothing. The text, and what "
+    "captions find, are of the published runs, whose verdicts the book has.",
+    "paper": "Run live: charts, tables and verdicts are of these runs. The text, and what captions find, are of the "
+    "published ones.",
+}
 _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "dict": dict}
 
 
@@ -49,13 +56,29 @@ def check_injected() -> None:
 
     The first cell after the parameters calls it, and it looks at the cells that ran before that.
     """
-    shell = get_ipython()
-    history: list[str] = shell.user_ns["In"] if shell else []
-    *before, given, _ = ["", "", *history]
+    *before, given, _ = ["", "", *_history()]
     declared = next((cell for cell in reversed(before) if cell.startswith("scale = ")), None)
     if declared is not None and given.startswith(_BY_PAPERMILL):
         names = {name: parameter.default for name, parameter in _assigned("the notebook", given).items()}
         _check("the notebook", _assigned("the notebook", declared), names)
+
+
+def injected() -> dict[str, Any]:
+    """Return what papermill has put into this notebook."""
+    given = next((cell for cell in reversed(_history()) if cell.startswith(_BY_PAPERMILL)), "")
+    return {name: parameter.default for name, parameter in _assigned("the notebook", given).items()}
+
+
+def live_scale() -> str:
+    """Return the scale of this notebook if its runs are made live, else nothing."""
+    shell = get_ipython()
+    scale = str(shell.user_ns.get("scale")) if shell else ""
+    return scale if scale in LIVE else ""
+
+
+def _history() -> list[str]:
+    shell = get_ipython()
+    return shell.user_ns["In"] if shell else []
 
 
 def _declared(notebook: Path) -> dict[str, Parameter]:
@@ -93,9 +116,10 @@ def _check(where: str, declared: Mapping[str, Parameter], given: Mapping[str, An
             raise ParameterError(f"{where} has no parameter {name!r}{hint}; accepted are: {accepted}")
         default, kind = declared[name]
         if not (_fits(value, kind) or (value is None and default is None)):
+            several = f"; papermill takes lists as -y '{{{name}: [...]}}'" if kind.startswith("list[") else ""
             raise ParameterError(
                 f"{where}: parameter {name!r} = {value!r} is {_kind(value)}, but {kind} is accepted "
-                f"(default {default!r}); parameters are: {accepted}"
+                f"(default {default!r}){several}; parameters are: {accepted}"
             )
 
 

@@ -177,7 +177,7 @@ def fill(
             todo.take(wanted[key])
     found, why = todo.found, "; ".join(dict.fromkeys(todo.unavailable))
     if not found:
-        limit = f"the time limit of {time_limit:g} s" if time_limit is not None else "this call"
+        limit = "the time limit" if time_limit is not None else "this call"
         raise TimeoutError(why or f"{limit} ended before any of {len(wanted)} {what} did; a later call goes on")
     merged = merge(found[key] for key in wanted if key in found)
     merged.attrs |= {"unfinished": len(wanted) - len(found), "unavailable": why}

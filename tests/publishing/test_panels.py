@@ -1,6 +1,7 @@
 """What notebooks put on a page: charts that read in both themes, tables, verdicts, and what was run."""
 
 import base64
+import html
 import json
 import re
 
@@ -13,7 +14,7 @@ from IPython.utils.capture import capture_output
 from made_runs import made_run
 
 from dolb import claims, results
-from dolb.publishing import panels
+from dolb.publishing import panels, parameters
 
 
 def spec_of(markup: str) -> dict:
@@ -121,3 +122,26 @@ def test_a_file_is_in_the_page_and_a_large_one_beside_it(tmp_path, monkeypatch):
     assert 'download="b.json" href="12-step-timeline-files/b.json"' in page
     assert (tmp_path / "12-step-timeline-files" / "b.json").read_text() == large
     assert "&lt;here&gt;" in page
+
+
+def test_a_page_of_runs_made_live_says_so_above_and_at_every_chart_and_table(monkeypatch):
+    frame, verdicts = pd.DataFrame({"ours": ["1"]}), claims.judge({"G11": claims.load()["G11"]}, {})
+    assert panels.banner() is None
+    for scale, word in (("demo", "Demo. "), ("paper", "Run live. ")):
+        monkeypatch.setattr(parameters, "live_scale", lambda scale=scale: scale)
+        assert f"<caption>{word}Ours</caption>" in panels.table(frame, "Ours").data
+        assert "<caption>Not of this run. Ours</caption>" in panels.table(frame, "Ours", published=True).data
+        assert parameters.LIVE[scale] in panels.chips(verdicts).data
+    assert "G11" in panels.chips(verdicts).data
+    assert panels.claims_table(claims.table(verdicts)) is not None
+    monkeypatch.setattr(parameters, "live_scale", lambda: "demo")
+    assert "G11" not in panels.chips(verdicts).data  # a demo decides nothing
+    assert panels.claims_table(claims.table(verdicts)) is None
+
+
+def test_what_papermill_put_in_stands_in_the_command_that_makes_it_again(monkeypatch):
+    monkeypatch.setattr(parameters, "live_scale", lambda: "demo")
+    monkeypatch.setattr(parameters, "injected", lambda: {"scale": "demo", "batch_sizes": [16, 64], "store": "a b"})
+    shown = html.unescape(panels.what_was_run(made_run((0.5,)), "batch-size", "01-batch-size", "demo", {}).data)
+    assert "out.ipynb -p scale demo -y '{batch_sizes: [16, 64], store: a b}'" in shown
+    assert "dolb sweep" not in shown  # which has other runs

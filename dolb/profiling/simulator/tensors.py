@@ -157,7 +157,7 @@ def images_per_second(arch: str, gpu: str, batch: int, precision: str = "fp32") 
     known = table[(table["arch"] == arch) & (table["gpu"] == gpu) & (table["precision"] == precision)]
     if known.empty:
         mine = table[table["arch"] == arch]
-        there = ", ".join(f"{row.gpu} in {row.precision}" for row in mine.itertuples()) or "none"
+        there = ", ".join(dict.fromkeys(f"{row.gpu} in {row.precision}" for row in mine.itertuples())) or "none"
         close = difflib.get_close_matches(arch, table["arch"].unique(), n=1) if mine.empty else []
         raise ValueError(
             f"how fast {arch or repr(arch)} trains on {gpu!r} in {precision} is not known; known for it: {there}"
