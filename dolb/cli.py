@@ -175,7 +175,7 @@ def data_command(
     data = datasets.load(name, data_dir)
     height, width = data.image_size
     typer.echo(f"{data.name}: {len(data.train_labels):,} training and {len(data.test_labels):,} test images")
-    typer.echo(f"  {height}x{width} pixels, {data.channels} channel(s), {data.num_classes} classes")
+    typer.echo(f"  {width}x{height} pixels, {data.channels} channel(s), {data.num_classes} classes")
     typer.echo(f"  fingerprint {data.fingerprint}")
 
 

@@ -168,7 +168,7 @@ def _pixels(name: str, paths: Sequence[Path], progress: bool) -> np.ndarray:
     several = len(set(sizes))
     warnings.warn(
         f"{name}: {len(sizes):,} images of {several} size{'s' if several > 1 else ''} are resized and cropped in the "
-        f"middle to {height}x{width} pixels",
+        f"middle to {width}x{height} pixels",
         UserWarning,
         stacklevel=2,
     )
