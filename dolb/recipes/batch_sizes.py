@@ -34,23 +34,19 @@ class _Curves:
         return self.more_seeds.get((lr, batch_size), usual)
 
 
+# How a curve falls is read from its end, so every network has three seeds there.
+_ENDS = {(lr, size): range(3) for lr in RATES[1:-1] for size in BATCH_SIZES[-3:]}
 _MORE_SEEDS: dict[str, dict[tuple[float, int], range]] = {
     "resnet18": {
+        **_ENDS,
         **{(0.1, size): range(8) for size in (8192, 16384, 20480)},
         **{(0.3, size): range(6) for size in (8192, 16384)},
         (0.1, 16): range(2),
     },
-    "resnet34": {(0.1, size): range(2) for size in (16, 16384, 20480)},
-    "resnet50": {
-        **{(0.1, size): range(2) for size in (16384, 20480)},
-        **{(0.3, size): range(2) for size in (64, 2048, 4096, 8192, 16384, 20480)},
-    },
-    "resnet101": {
-        **{(lr, 128): range(2) for lr in (0.01, 0.03)},
-        (0.03, 8192): range(2),
-        **{(0.1, size): range(2) for size in (16384, 20480)},
-    },
-    "resnet152": {(lr, size): range(2) for lr, size in ((0.03, 256), (0.1, 512), (0.1, 16384), (0.1, 20480))},
+    "resnet34": {**_ENDS, (0.1, 16): range(2)},
+    "resnet50": {**_ENDS, **{(0.3, size): range(2) for size in (64, 2048, 4096, 8192, 16384, 20480)}},
+    "resnet101": {**_ENDS, **{(lr, 128): range(2) for lr in (0.01, 0.03)}},
+    "resnet152": {**_ENDS, **{(lr, size): range(2) for lr, size in ((0.03, 256), (0.1, 512))}},
 }
 # In the order in which a sweep makes them. The deepest start at a larger batch: there a run takes longest.
 _NETWORKS = {

@@ -116,7 +116,7 @@ _STEPS = {
     "paper": (("nodules-16", "volumenet", 32), ("nodules-32", "volumenet", 32), (SYNTHETIC, "resnet18", 64)),
     "demo": (("nodules-8", "volumenet", 32),),
 }
-_RANKS = {"paper": (2, 4), "demo": (2,)}
+_RANKS = {"paper": (2, 4, 8), "demo": (2,)}
 
 
 @recipe("workers", "ranks", "repeats", part="cpu")
