@@ -17,6 +17,7 @@ TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 DRAWS = 1000
 ENOUGH = 5  # degrees of freedom, up to which the spread between seeds is pooled with that of other cells
 RATE = 6.0  # doublings of the batch size that a factor of the square root of ten in the rate counts as
+ANOTHER = 3.0  # doublings that another network counts as
 
 
 @dataclass(frozen=True)
@@ -178,14 +179,14 @@ def quantiles(draws: np.ndarray, value: float | None = None) -> tuple[float, flo
 # Cells of few seeds: the spread between seeds, pooled with that of the nearest cells
 
 
-def between_seeds(frame: pd.DataFrame, by: Sequence[str], alike: str = "") -> list[tuple[float, int]]:
+def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[float, int]]:
     """Return the standard deviation between seeds for each group, in their sorted order, and its degrees of freedom.
 
     A group that has `ENOUGH` degrees of its own is left alone. To any other the nearest groups are added, all that are
     equally near at once, until there are enough: variances are pooled by their degrees. Nearness is in batch size, rate
-    and, where groups differ in it, warmup, among groups of the same ``alike``, such as the network, or among all. A
-    group in which a run has a ``late_drop``, or ended at chance, is not asked. The deviation of a group that asked is
-    not less than the ``jitter`` of its own runs. Where nothing is known, both are 0.
+    and, where groups differ in them, warmup and network. A group in which a run has a ``late_drop``, or ended at chance,
+    is not asked. The deviation of a group that asked is not less than the ``jitter`` of its own runs. Where nothing is
+    known, both are 0.
     """
     groups = frame.assign(jitter=frame["jitter"] ** 2).groupby(list(by), sort=True)
     # Runs that diverged or learned nothing are at chance, all alike, which says nothing of others.
@@ -198,11 +199,11 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str], alike: str = "") -> li
     length = np.log2(1 + groups["warmup_epochs"].first().to_numpy(dtype=float)) if "warmup_epochs" in by else 0 * size
     where = np.stack([size, rate, length])
     least = np.sqrt(groups["jitter"].mean().to_numpy(dtype=np.float64))
-    kind = groups[alike].first().to_numpy() if alike else np.zeros(len(degrees))
+    network = groups["arch"].first().to_numpy() if "arch" in by else np.zeros(len(degrees))
     found = []
     for own in range(len(degrees)):
-        away = np.round(np.abs(where - where[:, [own]]).sum(axis=0), 6)
-        others = lends & (np.arange(len(degrees)) != own) & (kind == kind[own])
+        away = np.round(np.abs(where - where[:, [own]]).sum(axis=0) + ANOTHER * (network != network[own]), 6)
+        others = lends & (np.arange(len(degrees)) != own)
         free, within = float(degrees[own]), float(squares[own])
         for distance in np.unique(away[others]):
             if free >= ENOUGH:
@@ -216,7 +217,7 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str], alike: str = "") -> li
     return found
 
 
-def bootstrapped(frame: pd.DataFrame, by: Sequence[str], alike: str = "") -> tuple[pd.DataFrame, np.ndarray]:
+def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
     """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` of each group, and the draws.
 
     ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds. The bootstrap is
@@ -228,7 +229,7 @@ def bootstrapped(frame: pd.DataFrame, by: Sequence[str], alike: str = "") -> tup
     rows: list[dict] = []
     draws = np.empty((DRAWS, frame.groupby(list(by)).ngroups))
     for (values, group), (deviation, degrees) in zip(
-        frame.groupby(list(by), sort=True), between_seeds(frame, by, alike), strict=True
+        frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True
     ):
         n, mean = len(group), float(group["accuracy"].to_numpy().mean())
         over = rng.standard_t(max(degrees, 1), DRAWS) * deviation / np.sqrt(n)

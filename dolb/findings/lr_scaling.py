@@ -20,12 +20,12 @@ def ladder(ds: xr.Dataset) -> pd.DataFrame:
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy with its interval for every network, batch size and peak rate."""
-    return intervals.bootstrapped(ladder(ds), CELL, "arch")[0]
+    return intervals.bootstrapped(ladder(ds), CELL)[0]
 
 
 def _peaks(ds: xr.Dataset) -> pd.DataFrame:
     """Return the best rate of every network and batch size, that of every draw, and the accuracy there."""
-    groups, draws = intervals.bootstrapped(ladder(ds), CELL, "arch")
+    groups, draws = intervals.bootstrapped(ladder(ds), CELL)
     rows = []
     for values, group in groups.groupby(CELL[:2], sort=True):
         if len(group) > 2:

@@ -18,7 +18,7 @@ _AT, _GROWS = "best at batch {:,}, epochs", "exponent in the batch size"
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy with its interval for every network, base rate, batch size and warmup."""
-    return intervals.bootstrapped(final_accuracy(ds), CELL, "arch")[0]
+    return intervals.bootstrapped(final_accuracy(ds), CELL)[0]
 
 
 def by_epoch(ds: xr.Dataset) -> pd.DataFrame:
@@ -67,7 +67,7 @@ def _peaks(frame: pd.DataFrame) -> dict[Any, tuple[np.ndarray, int]]:
     The best is where a parabola in the logarithm of the length, through the means by their seeds, is highest. No warmup
     has no part in it: how far accuracy falls there says nothing of where it is highest.
     """
-    table, draws = intervals.bootstrapped(frame, CELL, "arch")
+    table, draws = intervals.bootstrapped(frame, CELL)
     found = {}
     for size, group in table[table["warmup_epochs"] > 0].groupby("batch_size", sort=True):
         if len(group) > 3:

@@ -93,7 +93,7 @@ def test_few_seeds_take_their_spread_from_the_nearest_cells_of_their_rate_first(
     assert found[0.3, 1024] == pytest.approx((np.std(loud, ddof=1), 5), rel=1e-4)  # enough of its own
 
 
-def test_cells_that_must_be_alike_take_no_spread_of_others_and_the_nearest_warmup_comes_first():
+def test_the_nearest_warmup_of_the_same_network_comes_before_another_network():
     quiet, loud = np.linspace(0.70, 0.75, 6), np.linspace(0.3, 0.8, 6)
     few = {"arch": "resnet18", "warmup_epochs": 5.0}
     runs = [
@@ -104,7 +104,7 @@ def test_cells_that_must_be_alike_take_no_spread_of_others_and_the_nearest_warmu
     ]
     frame = final_accuracy(results.merge(runs))
     by = [*CELL, "warmup_epochs"]
-    found = dict(zip(frame.groupby(by).groups, between_seeds(frame, by, "arch"), strict=True))
+    found = dict(zip(frame.groupby(by).groups, between_seeds(frame, by), strict=True))
     (lonely,) = (noise for (arch, *_, length), noise in found.items() if arch == "resnet18" and length == 5)
     assert lonely == pytest.approx((np.std(quiet, ddof=1), 5), rel=1e-4)
 
