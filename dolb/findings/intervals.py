@@ -184,9 +184,9 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[float, i
 
     A group that has `ENOUGH` degrees of its own is left alone. To any other the nearest groups are added, all that are
     equally near at once, until there are enough: variances are pooled by their degrees. Nearness is in batch size, rate
-    and, where groups differ in them, warmup and network. A group in which a run has a ``late_drop``, or ended at chance,
-    is not asked. The deviation of a group that asked is not less than the ``jitter`` of its own runs. Where nothing is
-    known, both are 0.
+    and, where groups differ in them, warmup and network. A group in which a run has a ``late_drop``, or ended at
+    chance, is not asked. The deviation of a group that asked is not less than the ``jitter`` of its own runs. Where
+    nothing is known, both are 0.
     """
     groups = frame.assign(jitter=frame["jitter"] ** 2).groupby(list(by), sort=True)
     # Runs that diverged or learned nothing are at chance, all alike, which says nothing of others.
