@@ -168,16 +168,13 @@ def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_table(steps: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return for readers the milliseconds of a step that workers share, of the workloads that runs are of.
-
-    Of more than one worker it is simulated: a measured one on this machine has neighbours that slow it down.
-    """
+    """Return for readers the milliseconds of a step that workers share, measured where it was, of the runs' workloads."""
     loads = frame["workload"].str.partition(",")[0]
     named = dict(zip(frame["data"].replace(TIMED_AS), loads, strict=True))
     own = steps[steps["data"].isin(list(named))]
-    own = own[own["source"] == np.where(own["ranks"] == 1, "measured", "simulated")]
     whole = own.groupby("data")["batch_size_per_rank"].transform("max")
-    own = own[own["batch_size_per_rank"] == whole // own["ranks"]]
+    own = own[own["batch_size_per_rank"] == whole // own["ranks"]].sort_values("source", kind="stable")
+    own = own.drop_duplicates(["arch", "data", "device_kind", "ranks"])
     table = (1000 * own.assign(network=own["data"].map(named), clock=own["device_kind"].map(CLOCKS)).pivot_table(
         index=["network", "clock"], columns="ranks", values="step_seconds"
     )).map("{:.3g}".format)  # fmt: skip
