@@ -51,11 +51,11 @@ def accuracy_by_batch_size(
     facet = alt.Facet("arch:N", title=None, sort=style.by_depth(cells["arch"])).header(labelFontWeight="bold")
     panels = (
         alt.layer(*style.clickable(layers, "lr"))
-        .properties(width=315, height=200)
+        .properties(width=298, height=200)
         .facet(facet=facet, columns=columns, title=title)
     )
-    # An axis under every panel: with one for all, it stands far below a panel whose column ends early.
-    return panels.resolve_axis(x="independent")
+    # Axes at every panel: one for all stands far below a panel whose column ends early, and phones have one column.
+    return panels.resolve_axis(x="independent", y="independent")
 
 
 def _points(base: alt.Chart, tooltip: list[alt.Tooltip], size: int) -> list[alt.Chart]:

@@ -168,7 +168,7 @@ def pictures(ds: xr.Dataset, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_table(steps: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return for readers the milliseconds of a step that workers share, measured where it was, of the runs' workloads."""
+    """Return for readers the milliseconds of a step that workers share, by workload, measured where it was."""
     loads = frame["workload"].str.partition(",")[0]
     named = dict(zip(frame["data"].replace(TIMED_AS), loads, strict=True))
     own = steps[steps["data"].isin(list(named))]

@@ -41,6 +41,7 @@ _LAB_WIDTH = 700  # pixels
 
 # Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too. A canvas
 # does not know that colour; a grey reads on both.
+_PHONE_WIDTH = 600  # pixels, under which panels stand in one column
 _TEXT, _CANVAS_TEXT, _FAINT = "currentColor", "#767b83", "rgba(128, 128, 128, 0.3)"
 _GUIDE = {"labelColor": _TEXT, "titleColor": _TEXT, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 600}
 CONFIG: dict[str, dict[str, Any]] = {
@@ -84,6 +85,9 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "", *, publishe
         # The Vega editor is a web site; the two other source views repeat the CSV of the panel.
         "actions": {"export": True, "source": False, "compiled": False, "editor": False},
     }
+    if (columns := spec.get("columns", 1)) > 1:
+        across = {"signal": f"windowSize()[0] < {_PHONE_WIDTH} ? 1 : {columns}"}
+        options["patch"] = [{"op": "replace", "path": "/layout/columns", "value": across}]
     caption = _labelled(caption, published)
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     if os.environ.get(_OPEN_NOTEBOOK):

@@ -201,6 +201,14 @@ def test_a_narrow_page_does_not_scroll_sideways(opened):
     assert width <= NARROW
 
 
+def test_panels_stand_in_one_column_on_a_phone(browser, book):
+    browser.resize(NARROW, 900)
+    browser.open(book / "notebooks" / "01-batch-size.html")
+    chart = charts(browser)[0]
+    lefts = {round(cell.rect["x"]) for cell in chart.find_elements(By.CSS_SELECTOR, "g.cell > g")}
+    assert len(lefts) == 1
+
+
 @pytest.fixture
 def verdicts(browser, book):
     browser.resize(1440, 900)
