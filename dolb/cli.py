@@ -244,7 +244,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 @_with(_GRID, _ELSEWHERE)
 def sweep(
     ctx: typer.Context,
-    slug: Slug,
+    slug: Annotated[str | None, typer.Argument(help="The experiment; without one all are listed.")] = None,
     scale: Annotated[str, typer.Option(callback=_known_scale, help="demo or paper.")] = "demo",
     store: Store = Path("store"),
     device: Device = "auto",
@@ -263,6 +263,10 @@ def sweep(
     """Train, or measure, the runs of an experiment that the store lacks, or make its maps and masks."""
     from dolb import results, sweeps
 
+    if slug is None:
+        rows = [("experiment", "published", "lacking", "what"), *sweeps.overview()]
+        typer.echo("\n".join("{:<21}{:>9}{:>9}  {}".format(*row) for row in rows))
+        return
     if scale == "published":
         raise ValueError("scale 'published' has nothing to train; accepted: demo, paper")
     changes: dict[str, Any] = {name: _read(name, options[name], kind) for name, (kind, _) in _GRID.items()}

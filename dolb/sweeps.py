@@ -142,7 +142,6 @@ def publish(slug: str, store: Path, target: Path, *, allow_changes: bool = False
     What is simulated stands beside the measurements, and what follows from them is made again: both take seconds, so
     it is done here. Runs of a demo, and new ones of a tree with changes unless allowed, raise a ``ValueError``.
     """
-    from dolb.findings.runs import reached
     from dolb.profiling import limits
     from dolb.profiling.ranks.sweep import complete
     from dolb.profiling.simulator import curves, fit, shares
@@ -177,10 +176,30 @@ def publish(slug: str, store: Path, target: Path, *, allow_changes: bool = False
         merged = follows[slug](merged)
     results.save(merged, target)
     keys = set(map(str, merged["key"].values))
-    sizes = zip(merged["subset"].values, merged["training_examples"].values, strict=True) if "epoch" in merged else ()
+    return merged, len(keys - published), lacking(slug, merged)
+
+
+def lacking(slug: str, ds: xr.Dataset) -> str:
+    """Say how many runs of an experiment's paper grid are not in a Dataset."""
+    from dolb.findings.runs import reached
+
+    sizes = zip(ds["subset"].values, ds["training_examples"].values, strict=True) if "epoch" in ds else ()
     known = {str(subset): int(size) for subset, size in sizes}
-    lacking = recipes.lacking(slug, keys, known, reached(merged) if recipes.takes(slug, "tried") else {})
-    return merged, len(keys - published), lacking
+    tried = reached(ds) if recipes.takes(slug, "tried") else {}
+    return recipes.lacking(slug, set(map(str, ds["key"].values)), known, tried)
+
+
+def overview() -> list[tuple[str, int, str, str]]:
+    """Return of each experiment its slug, how many runs are published, how many its grid lacks, and what it is."""
+    found = []
+    for slug, recipe in recipes.RECIPES.items():
+        ds = results.published_or_none(slug)
+        count, lacks = (
+            (ds.sizes["run"], lacking(slug, ds)) if ds is not None else (0, recipes.lacking(slug, (), {}, {}))
+        )
+        what = (recipe.__doc__ or "").splitlines()[0].rstrip(".")
+        found.append((slug, count, lacks.partition(",")[0], what))
+    return found
 
 
 def _own_sets(texts: Sequence[str], data: str, data_dir: Path | None) -> dict[str, Any]:

@@ -67,6 +67,12 @@ def test_predict_prints_a_table_and_writes_a_chart_that_fetches_nothing(tmp_path
     assert "https://cdn." not in chart.read_text(encoding="utf-8")
 
 
+def test_a_sweep_without_an_experiment_lists_all_with_what_is_published():
+    said = dolb("sweep")
+    assert " warmup-start 4 0 The first epochs of runs" in said
+    assert re.findall(r"(\S+) \d+ \d+ [A-Z]", said) == list(recipes.RECIPES)
+
+
 def test_a_sweep_says_what_came_out_and_goes_on_from_its_store(tmp_path):
     first = dolb("sweep", "batch-size", "--store", tmp_path, *TINY)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.nc")}

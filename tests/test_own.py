@@ -140,7 +140,7 @@ def test_a_method_that_is_mistyped_is_refused_before_torch_is_imported(name, mon
     monkeypatch.setitem(sys.modules, "dolb.own", None)  # to import it is an error
     result = call("filter", name, "--method", "papre")
     assert result.exit_code == 2
-    assert "method 'papre' is not known; accepted: paper, " in result.output
+    assert "method 'papre' is not known (did you mean 'paper'?); accepted: paper, " in result.output
 
 
 @pytest.mark.faults

@@ -27,8 +27,6 @@ def found_faults(cells: pd.DataFrame, usual: float, title: str = "") -> alt.Face
     told = hover("method", "planted", "measure", value="value:.1%") + interval(".1%")
     told += hover("n", removed="removed of all images:.1%")
     layers = style.clickable([bars(base, "x"), dots(base, x, size=70, tooltip=told)], "measure", [share])
-    facet = alt.Facet("planted:N", title=None, sort=["flipped labels", "garbage images"]).header(
-        labelFontWeight="bold"
-    )
+    facet = alt.Facet("planted:N", title=None, sort=["flipped labels", "garbage images"]).header(labelFontWeight="bold")
     panels = alt.layer(*layers).properties(width=230, height=alt.Step(14)).facet(facet=facet, columns=2)
     return panels.resolve_axis(x="independent", y="independent").properties(title=style.titled(title))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dolb import names
-from dolb.config import Keyed
+from dolb.config import Keyed, require_known
 
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
 BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")
@@ -105,8 +105,8 @@ def refuse(
 ) -> None:
     """Refuse what cannot be asked for of data of one's own, before torch is imported or anything is trained."""
     only = methods[0] if len(methods) == 1 else ""
-    if unknown := [name for name in methods if name not in METHODS]:
-        raise ValueError(f"method {unknown[0]!r} is not known; accepted: {', '.join(METHODS)}, all")
+    for name in methods:
+        require_known("method", name, (*METHODS, "all"))
     if share is not None and not 0 < share < 1:
         raise ValueError(f"share is {share}; accepted: above 0 and below 1")
     if eps is not None and not 0 < eps < math.inf:

@@ -80,7 +80,7 @@ def show(chart: alt.TopLevelMixin, alt_text: str, caption: str = "", *, publishe
         spec = {**chart.to_dict(), "description": alt_text}
     on_canvas = sum(len(values) for values in spec.get("datasets", {}).values()) > CANVAS_ROWS
     spec = _themed(spec, _CANVAS_TEXT if on_canvas else _TEXT)
-    options = {
+    options: dict[str, Any] = {
         "renderer": "canvas" if on_canvas else "svg",
         # The Vega editor is a web site; the two other source views repeat the CSV of the panel.
         "actions": {"export": True, "source": False, "compiled": False, "editor": False},

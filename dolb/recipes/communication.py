@@ -62,7 +62,7 @@ _LEAST_MBIT = {"vgg11": 1000.0}
 
 @recipe("part", "archs", "ranks", "repeats", "steps", "nodes", "device", libraries=LIBRARIES)
 def ddp_vs_horovod(scale: str, ask: Asked) -> list[ScalingConfig]:
-    """Throughput of training under both libraries, or those that are named, by number of ranks, repeated.
+    """Throughput of training under DDP and Horovod, by number of ranks.
 
     A repetition is made whole before the next, so that runs that are compared lie close in time. Each is compared with
     one rank that trains without a library, measured by the same processes. ``part`` is ``weak`` (the batch of a rank
@@ -136,7 +136,7 @@ def _settings(grid: _Scaling) -> list[dict[str, Any]]:
 
 @recipe("archs", "ranks", "repeats", libraries=LIBRARIES)
 def step_timeline(scale: str, ask: Asked) -> list[ScalingConfig]:
-    """A few traced steps of one network on a few ranks under both libraries, or those that are named, repeated.
+    """A few traced steps of one network on a few ranks under DDP and Horovod.
 
     DDP's buckets are small enough that a step has several of them even where the network is small.
     """

@@ -26,7 +26,7 @@ PRECISIONS = {"plain": "fp32", "fast": "bf16"}
 
 @recipe("part", "archs", "batch_sizes", "seeds", "epochs")
 def fidelity(scale: str, ask: Asked) -> list[RunConfig]:
-    """Runs of the experiments on filtering, ``fast`` as these make them and ``plain`` in float32, or both.
+    """Runs of the experiments on filtering, as these make them and in plain float32.
 
     The plain ones are meant for torch's own operations, one after the other: ``dolb sweep fidelity --part plain --step
     eager``. A demo has only these: a CPU has no other path.

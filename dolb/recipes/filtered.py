@@ -80,7 +80,7 @@ class _Cell(NamedTuple):
 
 @recipe("sets", "batch_sizes", "weight_decays", "seeds", "epochs", "kept", "own")
 def filtered_small_batch(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return runs of one worker with small batches, on full, network filtered and random data, by weight decay.
+    """One worker with small batches, on full, filtered and random data, by weight decay.
 
     Every other set is run at the largest of the batch sizes, with fewer seeds and the study's weight decays alone. With
     ``kept``, how many examples the masks keep and of how many, there are runs at that size that make as many updates as
@@ -103,7 +103,7 @@ def filtered_small_batch(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("sets", "batch_sizes", "seeds", "epochs", "kept", "own")
 def filtered_large_batch(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return runs of eight workers with large batches, on full, network filtered and random data.
+    """Eight workers with large batches, on full, filtered and random data.
 
     The best of the baselines with small batches is beside them, once it is known, with fewer seeds. With ``kept``, how
     many examples the masks keep and of how many, each smaller set also has runs that make as many updates as those on
@@ -125,7 +125,7 @@ def filtered_large_batch(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("sets", "batch_sizes", "seeds", "epochs", "kept")
 def default_radius(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return runs on what DBSCAN's own default radius keeps, and on random sets of that size.
+    """Runs on what DBSCAN's own default radius keeps, and on random sets of that size.
 
     They are those of the experiment on large batches, where the study's finding lies; what runs on full data reach is
     known from there. The map is by a network that the recipe of these runs trains; it is weaker than the other
@@ -137,7 +137,7 @@ def default_radius(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("sets", "batch_sizes", "seeds", "epochs")
 def default_of_2020(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return the same on a map by the first extractor and openTSNE's defaults of 2020, where little is noise.
+    """Runs on what the default radius keeps of a map by openTSNE's defaults of 2020, where little is noise.
 
     That little hardly changes the updates of an epoch, so all are of equal epochs.
     """
@@ -158,7 +158,7 @@ def _by_default(
 
 @recipe("sets", "batch_sizes", "seeds", "epochs")
 def other_masks(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return runs of the experiment on large batches on masks of further trainings of the extractor."""
+    """Runs with large batches on masks of further trainings of the extractor."""
     cells = [
         _Cell(size, name, seed, {"bn_workers": WORKERS})
         for size in ask.batch_sizes or OTHER_MASKS_AT[scale]
@@ -170,7 +170,7 @@ def other_masks(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("part", "sets", "batch_sizes", "seeds", "epochs", "kept")
 def crossover(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return runs at many batch sizes about the one above which the study finds that filtered data gain.
+    """Runs at many batch sizes about the one above which the study finds that filtered data gain.
 
     In the part ``whole`` an epoch has all its data, and with ``kept`` there are runs with equal updates too; in the
     part ``dropped`` it ends with its last full batch, on every set.
@@ -189,7 +189,7 @@ def crossover(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("sets", "shares", "batch_sizes", "seeds", "epochs")
 def removal_share(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return runs on what each way to choose keeps when more or fewer images go, at equal epochs and at equal updates.
+    """Runs on what each way to choose keeps when more or fewer images go, at equal epochs and at equal updates.
 
     Those of the study's share that the experiment on large batches has are left to it.
     """
@@ -207,7 +207,7 @@ def removal_share(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("sets", "lrs", "seeds", "epochs", "kept")
 def better_rate(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return runs at the batch size from which the study's finding lies, at rates that do better on full data.
+    """Runs at the batch size from which the study's finding lies, at rates that do better on full data.
 
     The recipe's rate was taken so that full data come near the study's accuracy, which is lower.
     """

@@ -21,7 +21,7 @@ MEASURED: dict[str, dict[str, Any]] = {
 
 @recipe("sets", "batch_sizes", "seeds", "epochs")
 def loss_landscape(scale: str, ask: Asked) -> list[LandscapeConfig]:
-    """Return the runs whose landscapes are measured, at the two batch sizes for which the recipe was tuned.
+    """Runs whose landscapes are measured, at the two batch sizes for which the recipe was tuned.
 
     Above the smaller of these a batch is the work of eight workers, as in the experiment on large batches.
     """

@@ -112,7 +112,7 @@ def warmup(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("archs", "batch_sizes", "warmups", "seeds", "epochs", "data")
 def warmup_start(scale: str, ask: Asked) -> list[StartConfig]:
-    """The first epochs of runs of ``warmup``, update by update: without warmup and with the usual one."""
+    """The first epochs of runs of warmup, update by update: without warmup and with the usual one."""
     study = _STUDIES[scale]
     runs = warmup(
         scale, part="warmups", archs=ask.archs or study.archs[:1], batch_sizes=ask.batch_sizes or study.compared[1:],

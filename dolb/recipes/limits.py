@@ -41,7 +41,7 @@ PARTS = ("layers", "products")
 
 @recipe("part", "archs", "batch_sizes", "seeds", "device_kind")
 def limits(scale: str, ask: Asked) -> list[LayerConfig]:
-    """Times of whole networks, layer by layer (``layers``), and of single ``products``, by batch size, or both.
+    """Times of whole networks, layer by layer, and of single products, by batch size.
 
     A seed's measurements are made whole before the next, so that whatever slows the machine slows a whole curve.
     """
@@ -86,7 +86,7 @@ _PERIOD = 16  # updates after which weights are averaged under every way
 
 @recipe("part", "repeats", "seeds")
 def mitigations(scale: str, ask: Asked) -> list[ScalingConfig]:
-    """Two ranks, each on a host of its own, that send less: the ``time`` of a step, and the ``accuracy``, or both.
+    """Two ranks, each on a host of its own, that send less: the time of a step, and the accuracy.
 
     Time is of a few steps over links of several rates. Accuracy is after as many updates under every way, over links
     that are not held back, as their rate does not change what is learned. Links need root.

@@ -156,7 +156,7 @@ FAMILIES = (masks, default_masks, masks_of_2020, other_trainings, masks_by_share
 
 @recipe("part")
 def more_masks(scale: str, ask: Asked) -> list[FilterConfig]:
-    """Return masks on which runs are trained and of which no page shows more: of other trainings and other shares."""
+    """Masks for training of which no page shows more: of other trainings of the extractor, and of other shares."""
     shares = [mask for name, mask in masks_by_share(scale).items() if not name.startswith("random")]
     parts = {"trainings": list(other_trainings(scale).values()), "shares": shares}
     return [mask for mask in chosen(parts, ask.part) if mask.experiment == "masks"]
@@ -170,7 +170,7 @@ def kept_by(sizes: Mapping[str, int]) -> tuple[int, int] | None:
 
 @recipe("archs", "seeds")
 def features(scale: str, ask: Asked) -> list[FilterConfig]:
-    """Return the maps of training and test set, one for each extractor."""
+    """Maps of training and test set, one for each extractor."""
     study = STUDIES[scale]
     found = [
         _map(scale, "features", arch, seed, filter="none")
@@ -183,7 +183,7 @@ def features(scale: str, ask: Asked) -> list[FilterConfig]:
 
 @recipe("archs", "seeds", "part")
 def noise(scale: str, ask: Asked) -> list[FilterConfig]:
-    """Return the masks: of each extractor over seeds, of one map by other parameters, and by other ways to choose.
+    """Masks: of each extractor over seeds, of one map by other parameters, and by other ways to choose.
 
     On every map there are two: by the library's own radius, and by the one at which the study's share is noise. The
     part ``of-2020`` are maps of each extractor by the defaults of then, with the library's radius; ``today`` is the

@@ -72,7 +72,7 @@ _STUDIES = {
 
 @recipe("part", "batch_sizes", "methods", "seeds", "epochs", "tried", "data")
 def large_batch_remedies(scale: str, ask: Asked) -> list[RunConfig]:
-    """Return the trials of every method, those of the best of them together, and the winners with other seeds.
+    """Trials of every remedy, those of the best of them together, and the winners with other seeds.
 
     ``part`` is ``search``, ``stack``, ``winners`` or ``all``. The last two follow from ``tried``, the final accuracy of
     finished runs by their keys, 0 for one that diverged: a method's winner is known once all its trials at the batch

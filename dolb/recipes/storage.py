@@ -52,7 +52,7 @@ _GRIDS = {
 
 @recipe("part", "workers", "seeds", "device", formats=FORMATS)
 def data_pipeline(scale: str, ask: Asked) -> list[StorageConfig]:
-    """Six forms of the same images, or those that are named: how fast they are read, and how a trainer starves.
+    """Six forms of the same images: how fast they are read, and how a trainer starves.
 
     ``part`` is ``reading`` (the bytes alone, in order and at random, cold and warm, by number of processes),
     ``small-images`` (the same of CIFAR-10, at random), ``counting`` (system calls, and bytes from the disk),

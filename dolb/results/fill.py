@@ -106,6 +106,9 @@ class Todo(Generic[C]):
             self._longest = max(self._longest, time.monotonic() - self._held[config.key][1])
         self.done(config, self._size(config))
         self.let_go(config.key)
+        for other in self.waiting:  # what further processes have made by now, so that the time left is right
+            if self.store.path(other.key).exists():
+                self.done(other, self._size(other))
 
     def let_go(self, *keys: str) -> None:
         """Give claims back, all unless some are named."""

@@ -245,6 +245,19 @@ def test_processes_share_a_store_and_make_everything_once(tmp_path, start):
     assert nothing.made == []
 
 
+def test_what_another_process_has_made_counts_once_a_run_ends_here(tmp_path):
+    counts = []
+
+    def beside(todo: Todo[RunConfig]) -> None:
+        counts.append(todo.bar.done)
+        for config in todo.waiting[1:]:
+            todo.store.put(made_run(**config.as_dict()))
+
+    fill(grid(4), maker := Maker(after=beside), store=tmp_path)
+    assert maker.made == [0, 1]
+    assert counts == [1, 4]
+
+
 @pytest.mark.faults
 def test_what_a_killed_process_held_is_taken_over(tmp_path, start):
     holder = start(1, tmp_path, Maker(seconds=600))
