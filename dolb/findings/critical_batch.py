@@ -162,7 +162,6 @@ def beside(fits: pd.DataFrame, noise: pd.DataFrame, ds: xr.Dataset) -> pd.DataFr
     """
     optima = preferred(curve_runs(ds))
     optima = optima.loc[optima.groupby("arch", sort=False)["accuracy"].idxmax()].set_index("arch")
-    sizes = optima[["batch_size", "smallest", "largest"]].to_numpy()
     table = pd.DataFrame(
         {
             "critical batch by the trade-off": fits.set_index("arch").apply(_written, axis=1),
@@ -170,13 +169,17 @@ def beside(fits: pd.DataFrame, noise: pd.DataFrame, ds: xr.Dataset) -> pd.DataFr
                 f"noise scale after epoch {epoch}": own.set_index("arch").apply(_written, axis=1)
                 for epoch, own in noise.groupby("epoch")
             },
-            "most accurate batch": pd.Series(
-                [f"{size:,} ({low:,} to {high:,})" if low < high else f"{size:,}" for size, low, high in sizes],
-                optima.index,
-            ),
+            "most accurate batch": optima.apply(_between, axis=1),
         }
     ).reindex(optima.index)
     return table.fillna("").rename_axis("network").reset_index()
+
+
+def _between(row: pd.Series) -> str:
+    """Return a best batch size with its interval, which is open where runs begin or stop: a size beyond may do."""
+    low, high = f"{row['smallest']:,}", f"{row['largest']:,}"
+    between = f"up to {high}" if row["open_below"] else f"from {low}" if row["open_above"] else f"{low} to {high}"
+    return f"{row['batch_size']:,}" + (f" ({between})" if low != high or row["open_below"] or row["open_above"] else "")
 
 
 def _written(row: pd.Series) -> str:
