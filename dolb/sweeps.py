@@ -197,7 +197,7 @@ def overview() -> list[tuple[str, int, str, str]]:
         count, lacks = (
             (ds.sizes["run"], lacking(slug, ds)) if ds is not None else (0, recipes.lacking(slug, (), {}, {}))
         )
-        what = (recipe.__doc__ or "").splitlines()[0].rstrip(".")
+        what = (recipe.__doc__ or slug).splitlines()[0].rstrip(".")
         found.append((slug, count, lacks.partition(",")[0], what))
     return found
 

@@ -59,7 +59,8 @@ ARROWS = {
     "dolb.cluster": {"dolb.config", "dolb.results"},
     # What a sweep of an experiment makes: the recipe's configs, by the room that each kind of them belongs to.
     "dolb.sweeps": {"dolb.recipes", "dolb.maps", "dolb.planted", "dolb.findings", *LEAVES, *ROOMS},
-    # The command line ties everything together, and nothing imports it.
+    "dolb.__main__": {"dolb.cli"},
+    # The command line ties everything together, and nothing else imports it.
     "dolb.cli": {
         *(
             "dolb",

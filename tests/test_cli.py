@@ -67,6 +67,17 @@ def test_predict_prints_a_table_and_writes_a_chart_that_fetches_nothing(tmp_path
     assert "https://cdn." not in chart.read_text(encoding="utf-8")
 
 
+def test_what_the_book_shows_of_python_runs_as_it_stands(tmp_path, monkeypatch, repo_root):
+    page = (repo_root / "book" / "how-to-run.md").read_text().split("## From Python")[1].split("\n## ")[0]
+    monkeypatch.chdir(tmp_path)
+    there = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(block, there)
+    assert there["runs"]["arch"].unique().tolist() == ["resnet18"]
+    assert (tmp_path / "mine.png").stat().st_size > 1000
+    assert there["table"]["nodes"].tolist() == [1, 2, 4]
+
+
 def test_a_sweep_without_an_experiment_lists_all_with_what_is_published():
     said = dolb("sweep")
     assert " warmup-start 4 0 The first epochs of runs" in said

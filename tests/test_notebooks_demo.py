@@ -1,6 +1,7 @@
 """Notebooks run from end to end at demo scale, on digits; they share what they make in a store."""
 
 import json
+from pathlib import Path
 
 import pytest
 from executed import held_to_one_core, outputs_of
@@ -13,11 +14,9 @@ from dolb.filtering import decisions
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a machine that others use may take several times as long
 
 FILTERING = ("02-features", "03-noise", "04-filtered-small-batch", "05-filtered-large-batch", "06-loss-landscape")
-OTHERS = (
-    "01-batch-size", "07-warmup", "08-lr-scaling", "09-large-batch-remedies", "10-critical-batch", "13-strong-weak",
-    "14-limits", "15-data-pipeline",
-    "16-benchmarks", "17-recommend", "18-own-data",
-)  # fmt: skip
+RANKS = ("11-ddp-vs-horovod", "12-step-timeline")  # which tests of ranks run
+NOTEBOOKS = {path.stem for path in (Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb")}
+OTHERS = sorted(NOTEBOOKS.difference(FILTERING, RANKS))
 # For a notebook, by the time of its processes on as many cores; the first of those on filtering makes maps for all.
 DEMO_SECONDS, CORES = 120, 2
 

@@ -85,6 +85,11 @@ def test_every_relative_link_and_picture_is_there(page):
     assert not missing
 
 
+def test_every_notebook_is_a_page_of_the_book():
+    listed = re.findall(r"file: (notebooks/\S+)", (ROOT / "_toc.yml").read_text())
+    assert sorted(listed) == sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
 def test_the_licence_is_the_one_that_pyproject_names():
     assert PROJECT["license"] == "BSD-3-Clause"
     text = (ROOT / "LICENSE").read_text()

@@ -80,11 +80,16 @@ SCORES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
+_SHAPES = {"el2n": ("networks", "n", "classes"), "forgetting": ("epochs", "n"), "confident": ("n", "classes")}
+
+
 class ByScore(Filter):
     """A choice of what to keep by a score, class by class.
 
-    ``by`` is one of ``SCORES``, or ``random``, for which nothing need be known of the examples; ``size`` is as in
-    ``keep_lowest``. After ``fit``, ``scores_`` is higher for what goes first.
+    ``by`` is one of ``SCORES``, or ``random``, for which nothing need be known of the examples. What is fitted is the
+    features for ``neighbours``, probabilities (n, classes) for ``confident``, (networks, n, classes) for ``el2n``, and
+    for ``forgetting`` which examples were right, (epochs, n). ``size`` is as in ``keep_lowest``. After ``fit``,
+    ``scores_`` is higher for what goes first.
     """
 
     scores_: np.ndarray
@@ -102,6 +107,10 @@ class ByScore(Filter):
         labels = class_labels(y, len(known) if self.by == "neighbours" else np.size(y))
         if labels.dtype.kind == "U":  # columns of probabilities are the classes in sorted order
             labels = np.unique(labels, return_inverse=True)[1]
+        shape = _SHAPES.get(self.by, ())
+        if shape and (known.ndim != len(shape) or known.shape[shape.index("n")] != len(labels)):
+            accepted = f"({', '.join(shape)}) with n {len(labels)}"
+            raise ValueError(f"what {self.by} goes by has shape {known.shape}; accepted: {accepted}")
         if self.by == "random":
             self.scores_ = np.random.default_rng(self.random_state).random(len(labels))
         else:

@@ -23,8 +23,8 @@ _SMALLEST_CLUSTER = 5  # scikit-learn's default for HDBSCAN
 class _ByClass(Filter):
     """A clustering of the map, or of other rows of numbers, class by class.
 
-    After ``fit``, ``labels_`` is the cluster of each point, no number used by two classes, and ``eps_`` the radius used
-    for each class in ascending order, NaN where there was none.
+    After ``fit``, ``labels_`` is the cluster of each point, no number used by two classes, a class that is kept whole
+    being one; and ``eps_`` the radius used for each class in ascending order, NaN where there was none.
     """
 
     eps_: np.ndarray
@@ -45,7 +45,9 @@ class _ByClass(Filter):
         if len(empty := np.setdiff1d(classes, labels[self.keep_])):
             sizes = ", ".join(f"class {value} ({np.sum(labels == value)} points)" for value in empty)
             warnings.warn(f"{self} calls all of {sizes} noise; kept whole", UserWarning, stacklevel=2)
-            self.keep_ |= np.isin(labels, empty)
+            for number, value in enumerate(empty, used):
+                self.labels_[labels == value] = number
+            self.keep_ = self.labels_ >= 0
         return self
 
     @abstractmethod
@@ -57,17 +59,31 @@ class ClassDBSCAN(_ByClass):
     """DBSCAN on the map, class by class; its defaults are scikit-learn's.
 
     ``eps`` is the radius of a neighbourhood, or ``"knee"`` for the knee of each class's own k-distances (``knee``), and
-    ``min_samples`` the points within eps, itself counted, that make a core point.
+    ``min_samples`` the points within eps, itself counted, that make a core point. With ``share`` eps is, in its place,
+    the one radius at which that share of all points is noise.
     """
 
-    def __init__(self, eps: float | str = 0.5, min_samples: int = 5):
+    def __init__(self, eps: float | str = 0.5, min_samples: int = 5, share: float | None = None):
         self.eps = eps
         self.min_samples = min_samples
+        self.share = share
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Cluster the points of each class."""
+        self._radius = self.eps
+        if self.share is not None:
+            if not 0 < self.share < 1:
+                raise ValueError(f"share is {self.share}; accepted: above 0 and below 1")
+            coordinates = rows_for(self, "coordinates", X)
+            until = noise_until(coordinates, class_labels(y, len(coordinates)), self.min_samples)
+            if np.isfinite(until).any():  # else every class is too small, and kept whole
+                self._radius = share_radius(until, self.share)
+        return super().fit(X, y)
 
     def _cluster(self, points: np.ndarray) -> tuple[np.ndarray, float]:
         if len(points) < self.min_samples:
             return np.full(len(points), -1), np.nan
-        eps = knee(_nearest(points, self.min_samples)[0][:, -1]) if self.eps == "knee" else self.eps
+        eps = knee(_nearest(points, self.min_samples)[0][:, -1]) if self._radius == "knee" else self._radius
         if isinstance(eps, str):
             raise ValueError(f"eps is {eps!r}; accepted: a number above 0, or 'knee'")
         return DBSCAN(eps=eps * (1 + _SLACK), min_samples=self.min_samples).fit_predict(points), eps

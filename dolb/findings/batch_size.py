@@ -23,8 +23,13 @@ SHARED, WHOLE = "shares of one batch", "whole batches"
 
 
 def curve_runs(ds: xr.Dataset) -> pd.DataFrame:
-    """Return the runs of the batch-size curves: eight workers' statistics from the smallest distributed batch on."""
+    """Return the runs of the batch-size curves: eight workers' statistics from the smallest distributed batch on.
+
+    Where no run has eight workers, as in sweeps of one's own, a cell whose runs agree on another number is of them too.
+    """
     frame = final_accuracy(ds)
+    if not (frame["bn_workers"] == WORKERS).any():
+        return frame[(frame["bn_workers"] == 1) | (frame.groupby(list(CELL))["bn_workers"].transform("nunique") == 1)]
     distributed = frame.loc[frame["bn_workers"] == WORKERS, "batch_size"].min()
     expected = (frame["batch_size"] >= distributed).map({True: WORKERS, False: 1})
     return frame[frame["bn_workers"] == expected]  # the index stays a run's place in ``ds``

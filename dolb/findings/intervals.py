@@ -220,6 +220,7 @@ def between_seeds(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[float, i
 def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
     """Return mean accuracy, 95% interval (``low``, ``high``) and number of seeds ``n`` of each group, and the draws.
 
+    Where no group has several seeds there is no interval.
     ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds. The bootstrap is
     parametric: a draw adds to the mean one deviate for other seeds, Student's with the deviation and the degrees of
     freedom of `between_seeds`, and one for another test set of the same size. To draw the seeds themselves with
@@ -235,7 +236,7 @@ def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, 
         over = rng.standard_t(max(degrees, 1), DRAWS) * deviation / np.sqrt(n)
         of_test_set = rng.normal(0, np.sqrt(mean * (1 - mean) / group["test_examples"].iloc[0]), DRAWS)
         drawn = draws[:, len(rows)] = np.clip(mean + over + of_test_set, 0, 1)  # what is drawn is an accuracy
-        low, high = np.quantile(drawn, TAILS)
+        low, high = np.quantile(drawn, TAILS) if degrees else (np.nan, np.nan)
         rows.append(
             {
                 **dict(zip(by, values, strict=True)),

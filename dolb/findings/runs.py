@@ -15,15 +15,21 @@ AT_CHANCE = 0.12  # an accuracy at which a network of ten classes has learned ne
 
 
 def narrow(ds: xr.Dataset, **values: Any) -> xr.Dataset:
-    """Keep the runs whose config has one of these values, by the schema's names; None keeps all."""
-    kept = np.ones(ds.sizes["run"], dtype=bool)
+    """Keep the runs whose config has one of these values, by the schema's names; None keeps all.
+
+    A value that no measured run has is refused.
+    """
+    kept, measured = np.ones(ds.sizes["run"], dtype=bool), ds["source"].to_numpy() == "measured"
     asked = {name: np.atleast_1d(value) for name, value in values.items() if value is not None}
     for name, accepted in asked.items():
         kept &= np.isin(ds[name].to_numpy(), accepted)
-    measured = ds["source"].to_numpy() == "measured"
-    if not (kept & measured).any():
-        words = ", ".join(f"{name} {accepted.tolist()}" for name, accepted in asked.items())
-        known = "; ".join(f"{name} {', '.join(map(str, np.unique(ds[name].to_numpy()[measured])))}" for name in asked)
+    there = {name: np.isin(accepted, ds[name].to_numpy()[measured]) for name, accepted in asked.items()}
+    lacking = {name: asked[name][~found] for name, found in there.items() if not found.all()}
+    if lacking or not (kept & measured).any():
+        words = ", ".join(f"{name} {accepted.tolist()}" for name, accepted in (lacking or asked).items())
+        known = "; ".join(
+            f"{name} {', '.join(map(str, np.unique(ds[name].to_numpy()[measured])))}" for name in lacking or asked
+        )
         raise ValueError(f"no published run has {words}; published: {known}")
     return keep(ds, kept)
 

@@ -133,13 +133,15 @@ def schema() -> str:
         NOTICE,
         "Results are xarray Datasets, saved as NetCDF4 in `results/`. They are tidy: one entry of `run` is one "
         "training run, every field of its config is a coordinate on `run`, and `ds.to_dataframe()` is a long table. "
-        "`dolb.results.validate` refuses a Dataset that has any other name, a wrong dimension or a wrong type.",
+        "`dolb.results.validate` refuses a Dataset that has any other name, a wrong dimension or a wrong type. "
+        "Runs of fewer epochs than the longest are filled up with NaN, so take their ends by `final_accuracy`.",
         "",
         "```python",
         "from dolb import results",
+        "from dolb.findings.runs import final_accuracy",
         "",
         'ds = results.published("batch-size")',
-        "ds.test_accuracy.isel(epoch=-1).to_dataframe()",
+        "runs = final_accuracy(ds)    # a row per run: its config, and the mean accuracy of its last five epochs",
         "```",
         "",
     ]

@@ -41,6 +41,7 @@ _LAB_WIDTH = 700  # pixels
 
 # Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too. A canvas
 # does not know that colour; a grey reads on both.
+_NOT_OF_SWEEPS = ("keep", "surface_seed", "target", "steps")  # parameters of notebooks that are no option of a sweep
 _PHONE_WIDTH = 600  # pixels, under which panels stand in one column
 _TEXT, _CANVAS_TEXT, _FAINT = "currentColor", "#767b83", "rgba(128, 128, 128, 0.3)"
 _GUIDE = {"labelColor": _TEXT, "titleColor": _TEXT, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 600}
@@ -56,9 +57,10 @@ CONFIG: dict[str, dict[str, Any]] = {
 
 
 def banner() -> HTML | None:
-    """Return what a page says of itself if its runs are made live."""
-    scale = parameters.live_scale()
-    return notice(parameters.LIVE[scale]) if scale else None
+    """Return what a page says of itself if its runs are made live, or are a part of the published ones."""
+    if scale := parameters.live_scale():
+        return notice(parameters.LIVE[scale])
+    return notice(parameters.NARROWED) if parameters.narrowed() else None
 
 
 def _labelled(caption: str, published: bool) -> str:
@@ -270,7 +272,7 @@ def what_was_run(
     if changed := commits.str.endswith("+changes").sum():
         shown["not in a commit"] = f"{changed} of the runs: their code had changes"
     rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in shown.items())
-    again = again or _sweep(ds, slug, scale)
+    again = again or _sweep(ds, slug, scale) + _options()
     minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
     cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
     links = _links({f"{name}.csv": frame.to_csv(index=False) for name, frame in files.items()}, notebook)
@@ -294,6 +296,13 @@ def _sweep(ds: xr.Dataset, slug: str, scale: str) -> str:
     on_gpu = "concurrent_runs" in ds and ds["device"].astype(str).str.contains("NVIDIA").all()
     paper = scale in ("published", "paper")
     return f"dolb sweep {slug} --scale {'paper' if paper else scale}" + (" --device cuda" if paper and on_gpu else "")
+
+
+def _options() -> str:
+    """Return as options of a sweep what papermill has put in that says which runs."""
+    named = {name: value for name, value in parameters.narrowed().items() if name not in _NOT_OF_SWEEPS}
+    written = {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in named.items()}
+    return "".join(f" --{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in written.items())
 
 
 def _command(text: str) -> str:

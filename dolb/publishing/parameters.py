@@ -22,6 +22,11 @@ LIVE = {
     "paper": "Run live: charts, tables and verdicts are of these runs. The text, and what captions find, are of the "
     "published ones.",
 }
+NARROWED = (
+    "Narrowed: charts, tables and verdicts are of the part of the published runs that was asked for. The text, and "
+    "what captions find, are of all."
+)
+_NOT_OF_RUNS = ("scale", "device", "data_dir", "store", "time_limit")
 _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "dict": dict}
 
 
@@ -67,6 +72,11 @@ def injected() -> dict[str, Any]:
     """Return what papermill has put into this notebook."""
     given = next((cell for cell in reversed(_history()) if cell.startswith(_BY_PAPERMILL)), "")
     return {name: parameter.default for name, parameter in _assigned("the notebook", given).items()}
+
+
+def narrowed() -> dict[str, Any]:
+    """Return what papermill has put in that says which runs, but for the scale."""
+    return {name: value for name, value in injected().items() if name not in _NOT_OF_RUNS and value is not None}
 
 
 def live_scale() -> str:

@@ -163,7 +163,7 @@ def fill(
     deadline = time.monotonic() + time_limit if time_limit is not None else float("inf")
     with contextlib.ExitStack() as stack:
         kept = store or os.environ.get("DOLB_STORE")
-        said = f"finished {what} are kept in {kept}" if kept and progress else ""
+        said = f"what is done is kept in {kept}" if kept and progress else ""
         came = stack.enter_context(interrupts(gentle, said))
         folder = kept or stack.enter_context(scratch("dolb-runs-"))
         todo = Todo(RunStore(Path(folder).expanduser()), fingerprint, size, deadline, foresee)
@@ -181,7 +181,8 @@ def fill(
     found, why = todo.found, "; ".join(dict.fromkeys(todo.unavailable))
     if not found:
         limit = "the time limit" if time_limit is not None else "this call"
-        raise TimeoutError(why or f"{limit} ended before any of {len(wanted)} {what} did; a later call goes on")
+        later = "a later call goes on" if kept else "with a store a later call would go on"
+        raise TimeoutError(why or f"{limit} ended before any of {len(wanted)} {what} did; {later}")
     merged = merge(found[key] for key in wanted if key in found)
     merged.attrs |= {"unfinished": len(wanted) - len(found), "unavailable": why}
     return merged

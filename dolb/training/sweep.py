@@ -6,7 +6,7 @@ copied there in any state, the same call goes on. A time limit, Ctrl-C and SIGTE
 also leave the unfinished runs in the store, and they go on from their last step.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from dolb.training.run import PausedRuns
 
 
 def sweep(
-    configs: Sequence[RunConfig],
+    configs: Iterable[RunConfig],
     *,
     store: str | Path | None = None,
     device: str = "auto",
@@ -55,6 +55,7 @@ def sweep(
         Seconds after which the sweep stops by itself. What is unfinished is counted in the Dataset's attribute
         ``unfinished``; a later call goes on from there, in the middle of a run too.
     """
+    configs = list(configs)
     if at_once is not None and at_once < 1:
         raise ValueError(f"at_once must be at least 1, got {at_once}")
     where = engine.resolve_device(device)

@@ -74,6 +74,15 @@ def test_the_radius_of_a_share_leaves_that_share_as_noise_whatever_classes_are_t
         noise.share_radius(until[-3:], 0.1)
 
 
+def test_a_share_is_the_radius_that_leaves_it_as_noise(points):
+    until = noise.noise_until(*points)
+    fitted = ClassDBSCAN(share=0.1).fit(*points)
+    assert np.unique(fitted.eps_).tolist() == [noise.share_radius(until, 0.1)]
+    assert fitted.keep_.mean() == pytest.approx(0.9, abs=0.01)
+    with pytest.raises(ValueError, match="share is 5; accepted: above 0 and below 1"):
+        ClassDBSCAN(share=5).fit(*points)
+
+
 # The knee
 
 
@@ -108,7 +117,7 @@ def test_a_class_that_would_vanish_is_kept_whole_with_a_warning(points, method):
     with pytest.warns(UserWarning, match=r"class 3 \(4 points\) noise; kept whole"):
         fitted = clone(method).fit(coordinates, labels)
     assert fitted.keep_[labels == 3].all()
-    assert (fitted.labels_[labels == 3] == -1).all()
+    assert len(set(fitted.labels_[labels == 3]) - set(fitted.labels_[labels != 3]) - {-1}) == 1  # a cluster of its own
     np.testing.assert_array_equal(fitted.keep_[labels != 3], clone(method).fit(*points).keep_)
 
 

@@ -13,7 +13,7 @@ from dolb.filtering.embedding import TSNEMap
 from dolb.filtering.noise import ClassDBSCAN, ClassHDBSCAN
 
 QUICK = TSNEMap(early_exaggeration_iter=50, n_iter=50, n_jobs=1, progress=False)
-FILTERS = [ClassDBSCAN("knee"), ClassHDBSCAN(), ByScore("neighbours"), ByScore("random")]
+FILTERS = [ClassDBSCAN("knee"), ClassHDBSCAN(), ByScore("neighbours"), ByScore("random"), ClassDBSCAN(share=0.05)]
 PLACED_ANEW = "t-SNE makes a map of all points together; to place points on it later gives other coordinates"
 
 
@@ -25,7 +25,7 @@ def not_for_a_map(estimator):
 # The other scores and the random draw take no rows of features: there the checks do not apply.
 @pytest.mark.filterwarnings("ignore:.*kept whole:UserWarning")
 @parametrize_with_checks(
-    [*FILTERS[:3], clone(QUICK).set_params(perplexity=1, early_exaggeration_iter=5, n_iter=5)],
+    [*FILTERS[:3], FILTERS[-1], clone(QUICK).set_params(perplexity=1, early_exaggeration_iter=5, n_iter=5)],
     expected_failed_checks=not_for_a_map,
 )
 def test_scikit_learns_own_checks_pass(estimator, check):
@@ -67,6 +67,13 @@ def test_the_map_of_a_table_names_its_columns(digits):
     table = pd.DataFrame(digits[0]).add_prefix("pixel ")
     placed = clone(QUICK).set_output(transform="pandas").fit_transform(table)
     assert list(placed.columns) == ["tsnemap0", "tsnemap1"]
+
+
+@pytest.mark.parametrize("score", ["el2n", "forgetting", "confident"])
+def test_what_is_no_score_of_these_examples_is_refused_with_the_shape_that_is(digits, score):
+    X, y = digits
+    with pytest.raises(ValueError, match=rf"what {score} goes by has shape \(.*; accepted: \(.*n.*\) with n 400"):
+        ByScore(score).fit(X[:-1], y)
 
 
 def test_a_score_that_is_not_known_is_refused(digits):

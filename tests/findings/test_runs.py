@@ -35,9 +35,15 @@ def test_a_late_drop_is_an_epoch_of_the_last_ten_far_below_the_best_before_it(se
     assert final_accuracy(made_run(series))["late_drop"].item() is late
 
 
-def test_narrowing_keeps_what_no_recipe_lists_and_says_what_is_not_there():
+def test_narrowing_keeps_what_is_asked_for_and_says_what_is_not_there():
     ds = results.merge([made_run(seed=7, lr=0.3), made_run(seed=0, lr=0.1)])
     assert narrow(ds, lr=None, seed=None).sizes["run"] == 2
-    assert narrow(ds, lr=[0.3, 0.01])["seed"].item() == 7
+    assert narrow(ds, lr=[0.3])["seed"].item() == 7
     with pytest.raises(ValueError, match=r"no published run has lr \[0.5\]; published: lr 0.1, 0.3$"):
-        narrow(ds, lr=[0.5])
+        narrow(ds, lr=[0.5], seed=[7])
+    with pytest.raises(ValueError, match=r"no published run has lr \[0.5\]; "):
+        narrow(ds, lr=[0.3, 0.5])
+    with pytest.raises(
+        ValueError, match=r"no published run has lr \[0.3\], seed \[0\]; published: lr 0.1, 0.3; seed 0, 7$"
+    ):
+        narrow(ds, lr=[0.3], seed=[0])

@@ -32,6 +32,47 @@ def test_any_module_is_predicted_from_the_speed_of_one_gpu_and_stays_as_it_was()
     assert torch.equal(mine[1].running_mean, statistics)
 
 
+def test_the_mode_of_every_layer_stays_as_it_was():
+    mine = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8).eval())
+    tensors.count(mine, (1, 8, 8))
+    assert (mine.training, mine[1].training) == (True, False)
+
+
+class Words(nn.Module):
+    """Takes whole numbers; one layer is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.known, self.mixed = nn.Embedding(10, 8), nn.Linear(8, 8)
+
+    def forward(self, words):
+        return self.mixed(self.mixed(self.known(words)))
+
+
+@pytest.mark.parametrize(
+    ("network", "fed", "expected"),
+    [
+        (nn.LSTM(16, 32, num_layers=2, batch_first=True), torch.zeros(4, 10, 16), 10 * 4 * 32 * (16 + 3 * 32)),
+        (nn.ConvTranspose2d(3, 8, 4, stride=2), (3, 16, 16), 16 * 16 * 3 * 8 * 16),
+        (Words(), torch.zeros(2, 5, dtype=torch.long), 2 * 5 * 8 * 8),
+        # projections of 7 places to three of 32 and back, scores of 7 places by 7, and their sums
+        (nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).self_attn, None, 7 * (4 * 32 * 32 + 2 * 7 * 32)),
+    ],
+    ids=["recurrent", "transposed", "words", "attention"],
+)
+def test_multiplications_are_those_of_every_call_of_a_layer(network, fed, expected):
+    if fed is None:  # attention alone takes three inputs, so within a layer
+        fed, attention = torch.zeros(1, 7, 32), network
+        network = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        network.self_attn, network.linear1, network.linear2 = attention, nn.Identity(), nn.Identity()
+    assert tensors.count(network, fed)["macs"].sum() == expected
+
+
+def test_a_network_without_work_that_is_counted_is_refused():
+    with pytest.raises(ValueError, match="accepted: convolution, linear, recurrent, attention"):
+        tensors.count(nn.Sequential(nn.BatchNorm2d(3)), (3, 8, 8))
+
+
 def test_faster_links_help_most_where_there_is_most_to_send():
     def efficiency(arch, gbit):
         return predict(arch, 32, cluster(8, gbit), [8], gpu="H200")["efficiency"].item()

@@ -145,3 +145,13 @@ def test_what_papermill_put_in_stands_in_the_command_that_makes_it_again(monkeyp
     shown = html.unescape(panels.what_was_run(made_run((0.5,)), "batch-size", "01-batch-size", "demo", {}).data)
     assert "out.ipynb -p scale demo -y '{batch_sizes: [16, 64], store: a b}'" in shown
     assert "dolb sweep" not in shown  # which has other runs
+
+
+def test_a_page_of_a_part_of_the_published_runs_says_so_and_how_to_run_that_part(monkeypatch):
+    verdicts = claims.judge({"G11": claims.load()["G11"]}, {})
+    monkeypatch.setattr(parameters, "injected", lambda: {"scale": "published", "seeds": [0, 1], "data_dir": "a"})
+    assert parameters.NARROWED in panels.chips(verdicts).data
+    shown = html.unescape(panels.what_was_run(made_run((0.5,)), "batch-size", "01-batch-size", "published", {}).data)
+    assert "dolb sweep batch-size --scale paper --seeds 0,1<" in shown
+    monkeypatch.setattr(parameters, "injected", lambda: {"scale": "published", "data_dir": "a"})
+    assert parameters.NARROWED not in panels.chips(verdicts).data

@@ -1,6 +1,8 @@
 """What each experiment runs: the study's own grid, a small one on digits, and changes by name."""
 
+import importlib
 import math
+import pkgutil
 from functools import cache
 
 import pytest
@@ -25,6 +27,13 @@ def test_no_run_is_listed_twice_and_all_carry_the_slug_of_their_experiment(slug,
     keys = [run.key for run in configs(slug, scale)]
     assert len(set(keys)) == len(keys) > 0
     assert {run.experiment for run in configs(slug, scale)} == {slug}
+
+
+def test_every_recipe_is_listed_and_says_in_a_line_what_it_is():
+    modules = [importlib.import_module(f"dolb.recipes.{one.name}") for one in pkgutil.iter_modules(recipes.__path__)]
+    written = {made for module in modules for made in vars(module).values() if hasattr(made, "takes")}
+    assert {made.__name__ for made in written - set(recipes.RECIPES.values())} == {"trade_off"}  # a part
+    assert all((made.__doc__ or "").splitlines()[:1] for made in recipes.RECIPES.values())
 
 
 @pytest.mark.parametrize("slug", SLUGS)

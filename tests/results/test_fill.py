@@ -172,7 +172,7 @@ def test_ctrl_c_takes_effect_once_what_is_in_hand_is_saved_and_says_how_to_go_on
         fill(grid(3), maker, store=tmp_path, gentle=gentle)
     assert maker.made == [0]
     assert results.RunStore(tmp_path).keys() == [grid(1)[0].key]
-    said = f"interrupted: finished runs are kept in {tmp_path}; the same command goes on from there"
+    said = f"interrupted: what is done is kept in {tmp_path}; the same command goes on from there"
     assert capsys.readouterr().err.splitlines()[-1] == said
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import nn
 
 from dolb.profiling.simulator import tensors
@@ -30,7 +31,7 @@ def predict(
     images_per_second: float | None = None,
     gpu: str = "H200",
     precision: str = "fp32",
-    image: tuple[int, ...] = (3, tensors.IMAGE_SIZE, tensors.IMAGE_SIZE),
+    image: tuple[int, ...] | torch.Tensor = (3, tensors.IMAGE_SIZE, tensors.IMAGE_SIZE),
 ) -> pd.DataFrame:
     """Simulate training with ``batch`` images on every GPU of so many nodes; a row for each number of nodes.
 
@@ -41,7 +42,7 @@ def predict(
     images_per_second
         Of one GPU. For a network by name it may be left out, where it is known for ``gpu`` and ``precision``.
     image
-        What a module is fed, without the batch.
+        What a module is fed: the shape without the batch, or a batch of examples, such as of tokens.
     """
     scenario = Scenario(_step(network, batch, images_per_second, gpu, precision, image), over, library or DDP(), batch)
     ranks = [whole("nodes", count) * over.ranks_per_node for count in nodes]
@@ -70,7 +71,7 @@ def _step(
     images_per_second: float | None,
     gpu: str,
     precision: str,
-    image: tuple[int, ...],
+    image: tuple[int, ...] | torch.Tensor,
 ) -> tensors.Tensors:
     if images_per_second is None:
         if isinstance(network, nn.Module):

@@ -12,6 +12,7 @@ import difflib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -91,33 +92,73 @@ def build(arch: str, num_classes: int, channels: int) -> nn.Module:
     return torchvision.models.get_model(arch, weights=None, num_classes=num_classes, **more)
 
 
-def count(network: nn.Module, image: tuple[int, ...]) -> pd.DataFrame:
+def count(network: nn.Module, image: tuple[int, ...] | torch.Tensor) -> pd.DataFrame:
     """Return name, bytes and multiplications per image of every parameter tensor of a network, in registration order.
 
-    The work of a module stands at its last tensor, the first that a backward pass meets: none of a module's gradients
-    is ready before the module has run.
+    ``image`` is the shape of one, or a batch of examples as the network takes them. The work of a module stands at its
+    last tensor, the first that a backward pass meets: none of a module's gradients is ready before the module has run.
+    What convolutions, linear layers, recurrent ones and attention multiply is counted.
     """
     macs: dict[str, int] = {}
 
-    def add(name: str, module: nn.Module, out: torch.Tensor) -> None:
+    def add(name: str, module: nn.Module, given: tuple, out: Any) -> None:
         last = [parameter for parameter, _ in module.named_parameters()][-1]
-        weight: torch.Tensor = module.weight  # type: ignore[assignment]
-        macs[f"{name}.{last}"] = out.numel() * weight.numel() // weight.shape[0]
+        place = f"{name}.{last}" if name else last
+        macs[place] = macs.get(place, 0) + _multiplications(module, given, out)
 
-    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+    training = {module: module.training for module in network.modules()}
+    device = next(network.parameters()).device
+    given = image.to(device) if isinstance(image, torch.Tensor) else torch.zeros(1, *image, device=device)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # on which layers of a transformer are not called
     hooks = [
-        module.register_forward_hook(lambda module, _, out, name=name: add(name, module, out))
+        module.register_forward_hook(
+            lambda module, given, named, out, name=name: add(name, module, (*given, *named.values()), out),
+            with_kwargs=True,
+        )
         for name, module in network.named_modules()
-        if isinstance(module, kinds)
+        if isinstance(module, _MULTIPLYING)
     ]
-    training = network.training
-    with torch.no_grad():
-        network.eval()(torch.zeros(1, *image, device=next(network.parameters()).device))
-    network.train(training)
-    for hook in hooks:
-        hook.remove()
-    rows = [(name, weight.numel() * weight.element_size(), macs.get(name, 0)) for name, weight in parameters(network)]
-    return pd.DataFrame(rows, columns=["name", "bytes", "macs"])
+    try:
+        with torch.no_grad():
+            network.eval()(given)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for module, mode in training.items():
+            module.training = mode
+        for hook in hooks:
+            hook.remove()
+    rows = [
+        (name, weight.numel() * weight.element_size(), macs.get(name, 0) // len(given))
+        for name, weight in parameters(network)
+    ]
+    table = pd.DataFrame(rows, columns=["name", "bytes", "macs"])
+    if not table["macs"].sum():
+        raise ValueError(
+            "no layer that is trained has work that is counted; accepted: convolution, linear, recurrent, attention"
+        )
+    return table
+
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_MULTIPLYING = (
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.RNN, nn.GRU, nn.LSTM, nn.MultiheadAttention, *_TRANSPOSED,
+)  # fmt: skip
+
+
+def _multiplications(module: nn.Module, given: tuple, out: Any) -> int:
+    """Return the multiplications of one call of a layer."""
+    if isinstance(module, nn.RNNBase):
+        matrices = sum(one.numel() for name, one in module.named_parameters() if name.startswith("weight"))
+        return given[0].data.numel() // module.input_size * matrices  # of a packed sequence too
+    if isinstance(module, nn.MultiheadAttention):
+        query, key = given[0], given[1]
+        places, others = query.numel() // query.shape[-1], key.shape[1 if module.batch_first else 0]
+        matrices = sum(one.numel() for one in module.parameters() if one.dim() == 2)
+        return places * (matrices + 2 * others * module.embed_dim)  # scores, and their sums of values
+    weight: torch.Tensor = module.weight  # type: ignore[assignment]
+    each = given[0] if isinstance(module, _TRANSPOSED) else out
+    return each.numel() * weight.numel() // weight.shape[0]
 
 
 def parameters(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
