@@ -7,6 +7,7 @@ from typing import Any
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.wait import WebDriverWait
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -38,6 +39,9 @@ class Browser:
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         self.driver.get(page.resolve().as_uri() + query)
+        # On a busy machine ``get`` now and then returns before the page is there.
+        loaded = "return location.href !== 'about:blank' && document.readyState === 'complete'"
+        WebDriverWait(self.driver, 30).until(lambda driver: driver.execute_script(loaded))
 
     def resize(self, width: int, height: int) -> None:
         """Make the page this wide and high; a window cannot be as narrow as a telephone."""
