@@ -38,11 +38,11 @@ _OPEN_NOTEBOOK = "JPY_SESSION_NAME"
 _LAB_TYPE, _LAB_SCHEMA = "application/vnd.vegalite.v5+json", "https://vega.github.io/schema/vega-lite/v5.json"
 # JupyterLab draws before the cell has a width. A padded logarithmic axis without one never ends, and freezes the page.
 _LAB_WIDTH = 700  # pixels
+_PHONE_WIDTH = 600  # pixels, under which panels stand in one column
+_NOT_OF_SWEEPS = ("keep", "surface_seed", "target", "steps")  # parameters of notebooks that are no option of a sweep
 
 # Charts lie on the page itself, and take the colour of its text: a theme, light or dark, is then theirs too. A canvas
 # does not know that colour; a grey reads on both.
-_NOT_OF_SWEEPS = ("keep", "surface_seed", "target", "steps")  # parameters of notebooks that are no option of a sweep
-_PHONE_WIDTH = 600  # pixels, under which panels stand in one column
 _TEXT, _CANVAS_TEXT, _FAINT = "currentColor", "#767b83", "rgba(128, 128, 128, 0.3)"
 _GUIDE = {"labelColor": _TEXT, "titleColor": _TEXT, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 600}
 CONFIG: dict[str, dict[str, Any]] = {

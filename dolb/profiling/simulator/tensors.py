@@ -153,7 +153,8 @@ def _multiplications(module: nn.Module, given: tuple, out: Any) -> int:
         return given[0].data.numel() // module.input_size * matrices  # of a packed sequence too
     if isinstance(module, nn.MultiheadAttention):
         query, key = given[0], given[1]
-        places, others = query.numel() // query.shape[-1], key.shape[1 if module.batch_first else 0]
+        batched = module.batch_first and key.dim() == 3
+        places, others = query.numel() // query.shape[-1], key.shape[1 if batched else 0]
         matrices = sum(one.numel() for one in module.parameters() if one.dim() == 2)
         return places * (matrices + 2 * others * module.embed_dim)  # scores, and their sums of values
     weight: torch.Tensor = module.weight  # type: ignore[assignment]
