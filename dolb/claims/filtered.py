@@ -24,7 +24,7 @@ def _widths(found: Found, claim: Claim) -> bool | None:
 
 
 def _ratio(found: Found, claim: Claim) -> Estimates:
-    """Return the largest share of noise of an extractor over the smallest, on maps by the defaults of 2020.
+    """Return the largest share of noise of an extractor over the smallest, on maps by the defaults of older libraries.
 
     A training of an extractor is one repetition, by the mean of the logarithms over its maps.
     """

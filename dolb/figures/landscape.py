@@ -88,7 +88,7 @@ def loss_surfaces(surfaces: pd.DataFrame, contours: pd.DataFrame, highest: float
             levels.mark_rule(strokeWidth=2, color="black", opacity=0.35),  # dark beside light: seen on every colour
             levels.mark_rule(strokeWidth=0.9, color="white").encode(tooltip=hover(level="contour at loss:~g")),
         )
-        .properties(width=195, height=195)
+        .properties(width=182, height=182)
         .facet(
             column=alt.Column("set:N", title=None, sort=SETS),
             row=alt.Row("panel:N", title=None, sort=sizes),

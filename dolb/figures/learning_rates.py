@@ -126,7 +126,7 @@ def gain_by_remedy(cells: pd.DataFrame, title: str = "") -> Panel:
     ``cells`` has method, remedies, batch_size, gain, gain_low, gain_high, accuracy, low, high, n, in the order of the
     rows.
     """
-    x = alt.X("gain:Q", title="points over the plain recipe").axis(format="+~g")
+    x = alt.X("gain:Q", title="points over the plain recipe").axis(format="+.3~r", tickMinStep=1)
     base, height = _rows_of_methods(cells[cells["method"] != "plain"])
     layers = style.line_at(x, 0.0), bars(base, "x", "gain_"), dots(base, x, tooltip=_told_of_methods())
     return layered(height, title, *layers, click="batch_size")

@@ -12,7 +12,7 @@ CLASSES = [
     "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#7f5f3f", "#999999", "#B2DF8A", "#6A3D9A",
 ]  # fmt: skip
 _NO_AXIS = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
-_SHARE = alt.X("removed:Q", title="share of images called noise").axis(format=".0%", tickCount=6)
+_SHARE = alt.X("removed:Q", title="share called noise").axis(format=".0%", tickCount=6)
 
 
 def maps(points: pd.DataFrame, classes: Sequence[str]) -> alt.Chart:

@@ -54,7 +54,7 @@ def step_timeline(events: pd.DataFrame, title: str = "") -> alt.VConcatChart:
             stroke=alt.Stroke("lane:N", legend=None).scale(domain=lanes, range=colours),
             opacity=alt.condition(lane, alt.value(1.0), alt.value(0.08)),
             tooltip=told,
-        ).properties(width=580, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=13))
+        ).properties(width=475, height=ROW_HEIGHT * len(rows), title=alt.Title(heading, anchor="start", fontSize=13))
         panels.append(chart.add_params(zoom) if panels else chart.add_params(lane, zoom))
     with warnings.catch_warnings():  # altair warns that it takes parameters of one name for one, as is meant here
         warnings.filterwarnings("ignore", message="Automatically deduplicated")

@@ -15,7 +15,7 @@ import xarray as xr
 from dolb.findings import runs
 from dolb.findings.intervals import gmean, pooled_geometric
 
-SPEED, JUDGED = "images_per_second", "judged_images_per_second"
+SPEED, JUDGED, ALONE = "images_per_second", "judged_images_per_second", "alone_images_per_second"
 SETTINGS = {"bucket_mb": 25.0, "fusion_threshold_mb": 128.0, "cycle_time_ms": 1.0}  # the libraries' defaults
 DDP, OF_ITS_TIME, UNCACHED = "DDP", "Horovod 0.20", "Horovod 0.20, no cache"
 TUNED, RING, FREE = "Horovod 0.20, tuned", "ring all-reduce", "Horovod 0.20, no cache, free coordinator"
@@ -132,10 +132,16 @@ def tuned(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def linked_cells(ds: xr.Dataset) -> pd.DataFrame:
-    """Return efficiency and seconds of a step by network, hosts, library and the rate of links; maybe no row."""
+    """Return efficiency and seconds of a step by network, hosts, library and the rate of links; maybe no row.
+
+    Every launch measures one rank alone; libraries of a repetition are taken over the mean of theirs, so that their
+    efficiencies compare as their throughputs do.
+    """
     measured = rows(ds, "measured").query("hosts > 1")
     if measured.empty:
         return measured
+    alone = measured.groupby(["arch", "hosts", "link_mbit", "repeat"])[ALONE].transform(gmean)
+    measured = measured.assign(efficiency=measured["efficiency"] * measured[ALONE] / alone)
     by = ["arch", "hosts", "library", "variant", "link_mbit", "slow"]
     indexed = measured.assign(slow=measured["link_mbit"] <= SLOW).set_index([*by, "repeat"])
     groups = indexed.groupby(level=by)

@@ -137,7 +137,7 @@ def default_radius(scale: str, ask: Asked) -> list[RunConfig]:
 
 @recipe("sets", "batch_sizes", "seeds", "epochs")
 def default_of_2020(scale: str, ask: Asked) -> list[RunConfig]:
-    """Runs on what the default radius keeps of a map by openTSNE's defaults of 2020, where little is noise.
+    """Runs on what the default radius keeps of a map by openTSNE 0.3's defaults, where little is noise.
 
     That little hardly changes the updates of an epoch, so all are of equal epochs.
     """

@@ -82,7 +82,7 @@ def default_masks(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
 
 
 def masks_of_2020(scale: str, seed: int = 0) -> dict[str, FilterConfig]:
-    """Return what DBSCAN's default radius keeps on a map by openTSNE's defaults of 2020, and as large a random set."""
+    """Return what DBSCAN's default radius keeps on a map by openTSNE 0.3's defaults, and as large a random set."""
     scale = "demo" if scale == "demo" else "paper"
     study = STUDIES[scale]
     rate, start, iterations = (study.of_2020 or study.placed)[0]

@@ -232,7 +232,7 @@ def test_verdicts_are_filtered_by_document_verdict_and_text(verdicts):
     assert all(re.search("best warmup", verdicts.find_element(By.ID, name).text) for name in chosen)
     assert form.find_element(By.TAG_NAME, "output").text == f"{len(chosen)} of {len(every)}"
     verdicts.refresh()
-    assert shown(verdicts) == chosen  # the choice stands in the address
+    WebDriverWait(verdicts, 20).until(lambda page: shown(page) == chosen)  # the choice stands in the address
 
 
 def test_verdicts_are_filtered_by_outcome_and_a_chip_leads_to_its_row(verdicts, book):
