@@ -186,7 +186,7 @@ def recommendation(cells: pd.DataFrame, title: str = "", at_chance: float = 0.0)
         asked.transform_filter("datum.allowed && datum.accuracy >= datum.best - 0.01")
         .transform_window(place="row_number()", sort=_FASTEST_FIRST)
         .transform_filter("datum.place === 1 && datum.accuracy < datum.best")
-        .transform_calculate(words=f"'Faster, within a point: ' + {cell} + {time}")
+        .transform_calculate(words=f"'Or, within a point: ' + {cell} + {time}")
     )
     one = asked.transform_aggregate(limit_seconds="max(limit_seconds)", best="max(best)")
     too_slow = one.transform_filter("datum.best === 0").transform_calculate(

@@ -83,7 +83,7 @@ def test_the_fastest_batch_size_within_a_point_of_the_recommended_accuracy_is_na
     chart = figures.recommendation(table, at_chance=0.61)
     assert recommended(chart, limit=100) == [
         "Batch 256 at rate 0.1: 80.0% in 4.0 s",
-        "Faster, within a point: 1,024 at rate 0.01: 79.5% in 2.0 s",
+        "Or, within a point: 1,024 at rate 0.01: 79.5% in 2.0 s",
     ]
     assert recommended(chart, limit=30) == ["Batch 1,024 at rate 0.01: 79.5% in 2.0 s"]
     assert recommended(chart, limit=0) == ["Batch 4,096 at rate 0.1: 60.0% in 1.0 s, near chance"]
