@@ -61,7 +61,7 @@ def recommended(chart, **choices):
     for param in spec["params"]:
         param["value"] = choices.get(param["name"], param.get("value"))
     spec["params"] = [{k: v for k, v in param.items() if v is not None} for param in spec["params"]]
-    said = r">((?:Batch|No batch size|resnet\d+ was|Faster),? [^<]+)<"
+    said = r">((?:Batch|No batch size|resnet\d+ was|Or),? [^<]+)<"
     return re.findall(said, vl_convert.vegalite_to_svg(spec))
 
 
