@@ -272,6 +272,7 @@ def what_was_run(
     if changed := commits.str.endswith("+changes").sum():
         shown["not in a commit"] = f"{changed} of the runs: their code had changes"
     rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in shown.items())
+    fits = not again or not parameters.narrowed()  # a command of the page's own is of the whole grid
     again = again or _sweep(ds, slug, scale) + _options()
     minutes = float(np.nansum(results.device_seconds(ds))) / 60 if "concurrent_runs" in ds else 0.0
     cost = ", ".join(filter(None, [f"{max(minutes, 1):,.0f} device minutes" if minutes else "", html.escape(needs)]))
@@ -280,7 +281,9 @@ def what_was_run(
     draw = f"papermill notebooks/{notebook}.ipynb out.ipynb -p scale {scale}"
     if given:
         draw += f" -y {shlex.quote(yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1e9).strip())}"
-    run = _command(again) if not (given and parameters.live_scale()) else ""  # the notebook alone makes the same runs
+    if given and parameters.live_scale():
+        fits = False  # the notebook alone makes the same runs
+    run = _command(again) if fits else ""
     return HTML(
         '<details class="dolb-provenance"><summary>What was run, and how to run it again</summary>'
         f'<div class="dolb-table"><table>{rows}</table></div>'

@@ -153,5 +153,9 @@ def test_a_page_of_a_part_of_the_published_runs_says_so_and_how_to_run_that_part
     assert parameters.NARROWED in panels.chips(verdicts).data
     shown = html.unescape(panels.what_was_run(made_run((0.5,)), "batch-size", "01-batch-size", "published", {}).data)
     assert "dolb sweep batch-size --scale paper --seeds 0,1<" in shown
+    own = panels.what_was_run(
+        made_run((0.5,)), "batch-size", "01-batch-size", "published", {}, again="dolb sweep a; b"
+    ).data
+    assert "dolb sweep" not in own  # a chain of commands is of the whole grid
     monkeypatch.setattr(parameters, "injected", lambda: {"scale": "published", "data_dir": "a"})
     assert parameters.NARROWED not in panels.chips(verdicts).data
