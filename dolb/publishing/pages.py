@@ -141,7 +141,7 @@ def schema() -> str:
         "from dolb.findings.runs import final_accuracy",
         "",
         'ds = results.published("batch-size")',
-        "runs = final_accuracy(ds)    # a row per run: its config, and the mean accuracy of its last five epochs",
+        "runs = final_accuracy(ds)  # a row per run: its config, and the mean accuracy of its last five epochs",
         "```",
         "",
     ]
