@@ -172,18 +172,17 @@ def even_batches(scale: str, ask: Asked) -> list[RunConfig]:
 def two_each(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs of the study's smallest batches as workers with two images each have them, who share a gradient alone.
 
-    Of two numbers that bfloat16 rounds to one, batch norm has no variance to divide by; so also in float32.
+    Of two numbers that bfloat16 rounds to one, batch norm has no variance to divide by; so the first seed also in
+    float32.
     """
-    (sizes, rates), arch = _TWO_EACH[scale], next(iter(_NETWORKS[scale]))
+    (sizes, rates), arch, seeds = _TWO_EACH[scale], next(iter(_NETWORKS[scale])), ask.seeds or _SHARE_SEEDS[scale]
     runs = batch_size(
-        scale, part="curve", archs=[arch], batch_sizes=ask.batch_sizes or sizes, lrs=ask.lrs or rates,
-        seeds=ask.seeds or _SHARE_SEEDS[scale], epochs=ask.epochs, data=ask.data,
+        scale, part="curve", archs=[arch], batch_sizes=ask.batch_sizes or sizes, lrs=ask.lrs or rates, seeds=seeds,
+        epochs=ask.epochs, data=ask.data,
     )  # fmt: skip
-    return [
-        replace(run, experiment="two-each", bn_workers=max(1, run.batch_size // 2), precision=precision)
-        for precision in dict.fromkeys((runs[0].precision, "fp32"))
-        for run in runs
-    ]
+    runs = [replace(run, experiment="two-each", bn_workers=max(1, run.batch_size // 2)) for run in runs]
+    exact = [replace(run, precision="fp32") for run in runs if run.seed == seeds[0]]
+    return list({run.key: run for run in runs + exact}.values())
 
 
 @recipe("archs", "batch_sizes", "lrs", "seeds", "epochs", "data")

@@ -65,7 +65,7 @@ _WORKLOADS = {
     "demo": {"small-volumes": _volumes(8, lr=4.0, epochs=4, target=0.0105)},
 }
 _WORKERS = {"paper": (1, 2, 4, 8, 16, 32), "demo": (1, 2)}
-_SEEDS = {"paper": 5, "demo": 2}
+_SEEDS = {"paper": 10, "demo": 2}
 
 
 @recipe("part", "workers", "seeds", "epochs", "data")

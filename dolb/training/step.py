@@ -19,6 +19,7 @@ class EagerNetwork:
         self.rate = torch.zeros((), device=self.device)
         self.optimizer = optim.build(config, network.parameters(), self.rate)
         self.positions = torch.arange(config.batch_size, device=self.device)
+        self.channels_last = any(one.ndim == 4 and not one.is_contiguous() for one in network.parameters())
 
     def step(self, size: int, images: DeviceImages, place: Place) -> None:
         """Make the next batch of ``size``, and train on it."""
@@ -60,7 +61,7 @@ class EagerNetwork:
         self.optimizer.forget_gradients()
 
     def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
-        return images if self.device.type == "cuda" else images.contiguous()
+        return images if self.channels_last else images.contiguous()
 
     def _arithmetic(self) -> torch.autocast:
         half = self.dtype == torch.bfloat16
