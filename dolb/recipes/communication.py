@@ -42,7 +42,7 @@ _SCALING = {
         strong_archs=("smallnet-8", "resnet18", "resnet50", "vgg11"), ranks=(1, 2, 4, 8, 16), repeats=3, few_repeats=3,
         # Steps of one launch differ by a tenth (VGG-11: by 3%), launches by as much and more: few steps do.
         steps={"smallnet-8": (30, 15), "resnet18": (10, 4), "resnet50": (6, 2), "vgg11": (3, 1)},
-        tuned=("resnet18", 8, 10), fusion_thresholds_mb=(1.0, 128.0), cycle_times_ms=(1.0, 5.0, 25.0),
+        tuned=("resnet18", 8, 8), fusion_thresholds_mb=(1.0, 128.0), cycle_times_ms=(1.0, 5.0, 25.0),
         buckets_mb=(1.0, 25.0, 100.0), links_archs=("resnet18", "vgg11"), links_steps=4, links_repeats=2,
         hosts=(2, 4, 8), links_mbit=(100.0, 1000.0, 10_000.0, math.inf),
     ),

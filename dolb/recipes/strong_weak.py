@@ -39,10 +39,12 @@ class _Workload:
     subset: str = "full"
     precision: str = "fp32"
     weight_decay: float = 0.0
+    seeds: int = 5
 
 
 def _volumes(side: int, **more: Any) -> _Workload:
-    return _Workload(data=f"nodules-{side}", examples=888, arch="volumenet", batch=32, **more)
+    usual: dict[str, Any] = {"examples": 888, "arch": "volumenet", "batch": 32, "seeds": 10}  # a verdict is by these
+    return _Workload(data=f"nodules-{side}", **usual | more)
 
 
 def _images(share: float, **more: Any) -> _Workload:
@@ -62,10 +64,9 @@ _WORKLOADS = {
         "more-images": _images(0.2, lr=0.01, epochs=15, target=1.4),
         "small-volumes": _volumes(16, lr=4.0, epochs=12, target=0.0075),  # what a CPU trains in minutes
     },
-    "demo": {"small-volumes": _volumes(8, lr=4.0, epochs=4, target=0.0105)},
+    "demo": {"small-volumes": _volumes(8, lr=4.0, epochs=4, target=0.0105, seeds=2)},
 }
 _WORKERS = {"paper": (1, 2, 4, 8, 16, 32), "demo": (1, 2)}
-_SEEDS = {"paper": 10, "demo": 2}
 
 
 @recipe("part", "workers", "seeds", "epochs", "data")
@@ -87,7 +88,7 @@ def strong_weak(scale: str, ask: Asked) -> list[RunConfig]:
     return [
         _run(load, count, rule, ask.epochs or load.epochs, seed)
         for load, count, rule in chosen(cells, ask.part)
-        for seed in ask.seeds or range(_SEEDS[scale])
+        for seed in ask.seeds or range(load.seeds)
     ]
 
 
