@@ -1,7 +1,7 @@
 """The measurements of communication: both libraries by number of ranks, and traced steps."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -20,9 +20,9 @@ class _Scaling:
     strong_archs: tuple[str, ...]
     ranks: tuple[int, ...]
     repeats: int
-    few_repeats: int  # of one rank under a library, which says what that costs without others
+    few_repeats: int  # of settings, and of one rank under a library, which says what that costs without others
     steps: Mapping[str, tuple[int, int]]  # of each network, and of one rank without a library, before and again after
-    tuned: tuple[str, int, int]  # the network, the ranks and the repetitions of these settings
+    tuned: tuple[str, int]  # the network and the ranks of these settings
     fusion_thresholds_mb: tuple[float, ...]
     cycle_times_ms: tuple[float, ...]
     buckets_mb: tuple[float, ...]
@@ -42,13 +42,13 @@ _SCALING = {
         strong_archs=("smallnet-8", "resnet18", "resnet50", "vgg11"), ranks=(1, 2, 4, 8, 16), repeats=3, few_repeats=3,
         # Steps of one launch differ by a tenth (VGG-11: by 3%), launches by as much and more: few steps do.
         steps={"smallnet-8": (30, 15), "resnet18": (10, 4), "resnet50": (6, 2), "vgg11": (3, 1)},
-        tuned=("resnet18", 8, 8), fusion_thresholds_mb=(1.0, 128.0), cycle_times_ms=(1.0, 5.0, 25.0),
+        tuned=("resnet18", 8), fusion_thresholds_mb=(1.0, 128.0), cycle_times_ms=(1.0, 5.0, 25.0),
         buckets_mb=(1.0, 25.0, 100.0), links_archs=("resnet18", "vgg11"), links_steps=4, links_repeats=2,
         hosts=(2, 4, 8), links_mbit=(100.0, 1000.0, 10_000.0, math.inf),
     ),
     "demo": _Scaling(
         data="digits", archs=("smallnet-8",), strong_archs=(), ranks=(1, 2), repeats=2, few_repeats=1,
-        steps={"smallnet-8": (8, 8)}, tuned=("smallnet-8", 2, 1), fusion_thresholds_mb=(128.0,),
+        steps={"smallnet-8": (8, 8)}, tuned=("smallnet-8", 2), fusion_thresholds_mb=(128.0,),
         cycle_times_ms=(1.0, 25.0), buckets_mb=(25.0,), links_archs=("smallnet-8",), links_steps=8, links_repeats=1,
         hosts=(2,), links_mbit=(20.0, math.inf),
     ),
@@ -85,39 +85,29 @@ def ddp_vs_horovod(scale: str, ask: Asked) -> list[ScalingConfig]:
         own, alone = grid.steps.get(arch, _USUAL_STEPS) if kind == "cpu" else (_GPU_STEPS[0], _GPU_STEPS[0])
         return {**same, "arch": arch, "steps": ask.steps or usual or own, "alone_steps": alone, "repeat": repeat}
 
-    def due(part: str, repeats: int) -> bool:
-        return (ask.part == part or (ask.part == "all" and part in _PARTS)) and repeat < (ask.repeats or repeats)
-
-    tuned, most, settings_repeats = grid.tuned
-    for repeat in range(ask.repeats or max(grid.repeats, settings_repeats)):
+    for repeat in range(ask.repeats or grid.repeats):
         counts = [count for count in every if count > 1 or repeat < (ask.repeats or grid.few_repeats)]
-        if due("weak", grid.repeats):
-            for arch, library in product(ask.archs or grid.archs, ask.libraries):
-                made += weak(counts, share, library=library, **of(arch))
-        if due("strong", grid.repeats):
-            for arch, library in product(ask.archs or grid.strong_archs, ask.libraries):
-                made += _strong(counts, share, whole, library=library, **of(arch))
-        if due("tuning", settings_repeats):
-            arch = tuned if ask.archs is None or tuned in ask.archs else ask.archs[0]
+        for arch, library in product((ask.archs or grid.archs) if ask.part in ("weak", "all") else (), ask.libraries):
+            made += weak(counts, share, library=library, **of(arch))
+        for arch, library in product(
+            (ask.archs or grid.strong_archs) if ask.part in ("strong", "all") else (), ask.libraries
+        ):
+            made += _strong(counts, share, whole, library=library, **of(arch))
+        if ask.part in ("tuning", "all") and repeat < (ask.repeats or grid.few_repeats):
+            arch, most = grid.tuned
+            arch = arch if ask.archs is None or arch in ask.archs else ask.archs[0]
             for settings in (one for one in _settings(grid) if one["library"] in ask.libraries):
                 made += weak([min(most, every[-1])], share, **settings, **of(arch))
-        if due(LINKS, grid.links_repeats):
-            made += _over_links(grid, ask, share, of)
+        if ask.part == LINKS and repeat < (ask.repeats or grid.links_repeats):
+            hosts = [count for count in ask.ranks or grid.hosts if count > 1]
+            for arch in ask.archs or grid.links_archs:
+                for library in ask.libraries:
+                    made += weak([1], share, library=library, **of(arch))
+                rates = [rate for rate in grid.links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
+                for count, rate, library in product(hosts, rates, ask.libraries):  # libraries that are compared in turn
+                    where = {"library": library, "hosts": count, "link_mbit": rate}
+                    made += weak([count], share, **where, **of(arch, grid.links_steps))
     return list({run.key: run for run in _on_nodes(made, ask.nodes)}.values())
-
-
-def _over_links(grid: _Scaling, ask: Asked, share: int, of: Callable[..., dict[str, Any]]) -> list[ScalingConfig]:
-    """Return a repetition of ranks on hosts of their own, over links of each rate."""
-    made: list[ScalingConfig] = []
-    hosts = [count for count in ask.ranks or grid.hosts if count > 1]
-    for arch in ask.archs or grid.links_archs:
-        for library in ask.libraries:
-            made += weak([1], share, library=library, **of(arch))
-        rates = [rate for rate in grid.links_mbit if rate >= _LEAST_MBIT.get(arch, 0.0)]
-        for count, rate, library in product(hosts, rates, ask.libraries):  # libraries that are compared in turn
-            where = {"library": library, "hosts": count, "link_mbit": rate}
-            made += weak([count], share, **where, **of(arch, grid.links_steps))
-    return made
 
 
 def _on_nodes(runs: Sequence[ScalingConfig], nodes: int) -> list[ScalingConfig]:
