@@ -10,8 +10,8 @@ from dolb.findings.runs import final_accuracy, table
 CELL = ["arch", "batch_size", "lr"]
 SAME = ["benchmark", "device", "arch", "batch_size"]  # of programs that are compared
 MEDIAN_DRAWS = 10_000
-PLAIN, FAST = "plain: float32, eager", "fast: bfloat16, fused"
-PATHS = {"eager": PLAIN, "fused": FAST}
+PLAIN, FAST = "plain: float32", "fast: bfloat16, fused"
+PATHS = {"fp32": PLAIN, "bf16": FAST}
 
 
 def compare(ds: xr.Dataset, baseline: str) -> pd.DataFrame:
@@ -83,7 +83,7 @@ def ratios(cells: pd.DataFrame, baseline: str) -> pd.DataFrame:
 def accuracies(ds: xr.Dataset) -> pd.DataFrame:
     """Return the final accuracy of every run, and which ``path`` computed it."""
     frame = final_accuracy(ds)
-    return frame.assign(path=frame["engine"].map(PATHS))
+    return frame.assign(path=frame["precision"].map(PATHS))
 
 
 def differences(frame: pd.DataFrame) -> pd.DataFrame:
