@@ -48,6 +48,7 @@ class Estimate:
 
 def written(form: str, value: Any, low: Any, high: Any) -> str:
     """Return a number with its interval as tables for readers have it, alone where its interval is not known."""
+    form = form.replace(".", "z.")  # no zero has a minus
     bounds = f" ({low:{form}} to {high:{form}})" if np.isfinite(low) else ""
     return f"{value:{form}}{bounds}"
 
