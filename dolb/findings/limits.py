@@ -77,7 +77,7 @@ def free(ds: xr.Dataset) -> pd.DataFrame:
 
 def free_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers the speedup at `FEW` images a node, and what of the ideal one is lost."""
-    found = free(ds).query("images == @FEW").groupby(["device_kind", "arch"], sort=False)
+    found = free(ds).query("images == @FEW").groupby(["device_kind", "arch"])
     return pd.DataFrame(
         {
             "global batch": found["batch_size"].first(),
@@ -90,7 +90,7 @@ def free_table(ds: xr.Dataset) -> pd.DataFrame:
 
 def amdahl_table(ds: xr.Dataset) -> pd.DataFrame:
     """Return for readers, at an image a node, the layers that do not scale, the bound by them, and what is reached."""
-    found = free(ds).query("images == 1").groupby(["device_kind", "arch"], sort=False)
+    found = free(ds).query("images == 1").groupby(["device_kind", "arch"])
     return pd.DataFrame(
         {
             "nodes": found["nodes"].first().astype(int),

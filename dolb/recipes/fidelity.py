@@ -28,8 +28,8 @@ PRECISIONS = {"plain": "fp32", "fast": "bf16"}
 def fidelity(scale: str, ask: Asked) -> list[RunConfig]:
     """Runs of the experiments on filtering, as these make them and in plain float32.
 
-    The plain ones are meant for torch's own operations: ``dolb sweep fidelity --part plain --step graph``, or ``eager``,
-    which has the same bits and waits for the host. A demo has only these: a CPU has no other path.
+    The plain ones are meant for torch's own operations: ``dolb sweep fidelity --part plain --step graph``, or
+    ``eager``, which waits for the host. A demo has only these: a CPU has no other path.
     """
     require_known("part", ask.part, ("all", *PRECISIONS))
     known = {"plain": "fp32"} if scale == "demo" else PRECISIONS
