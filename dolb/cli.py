@@ -415,7 +415,9 @@ def predict_command(
         float | None, typer.Option(help="Of one GPU.  [default: what is known of --gpu and --precision]")
     ] = None,
     gpu: Annotated[str, typer.Option(help="H200, V100 or A100.")] = "H200",
-    precision: Annotated[str, typer.Option(help="fp32, tf32, amp or fp16.")] = "fp32",
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, tf32, amp or fp16.  [default: fp32; of an A100 tf32]")
+    ] = None,
     bucket_mb: Annotated[float, typer.Option(help="DDP: MiB of a bucket.")] = 25.0,
     fusion_mb: Annotated[float, typer.Option(help="Horovod: MiB of the fusion buffer.")] = 128.0,
     cycle_ms: Annotated[float, typer.Option(help="Horovod: milliseconds of a cycle.")] = 1.0,
@@ -437,6 +439,7 @@ def predict_command(
         buffer, cycle = round(fusion_mb * libraries.MIB), cycle_ms * libraries.MILLISECOND
         policy = replace(libraries.horovod(), fusion_bytes=buffer, cycle_seconds=cycle)
     over, counts = network.cluster(gpus, gbit, latency), _read("nodes", nodes, list[int])
+    precision = precision or ("tf32" if gpu == "A100" else "fp32")  # what is published of it
     table = predict(name, batch, over, counts, policy, images_per_second, gpu, precision)
     one = f"{gpu} in {precision}" if images_per_second is None else f"a GPU of {images_per_second:g} images/s"
     title = f"Simulated: {name}, {batch} images on each {one}, {gpus} a node, {gbit:g} Gbit/s"

@@ -67,6 +67,11 @@ def test_predict_prints_a_table_and_writes_a_chart_that_fetches_nothing(tmp_path
     assert "https://cdn." not in chart.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("gpu", "precision"), [("A100", "tf32"), ("V100", "fp32")])
+def test_predict_takes_a_precision_that_is_known_of_the_gpu(gpu, precision, tmp_path):
+    assert f"{gpu} in {precision}" in dolb("predict", "--gpu", gpu, "--nodes", "1", "--output", tmp_path / "one.json")
+
+
 def test_what_the_book_shows_of_python_runs_as_it_stands(tmp_path, monkeypatch, repo_root):
     page = (repo_root / "book" / "from-python.md").read_text()
     monkeypatch.chdir(tmp_path)
