@@ -54,7 +54,7 @@ def _images(share: float, **more: Any) -> _Workload:
     )  # fmt: skip
 
 
-# The parts of the grid. Rate and target of volumes are by runs of one worker with a seed that no run here has: half the
+# The parts of the grid. Rate and target of volumes are by earlier runs of one worker: half the
 # rate that ends lowest, as twice that one fails, and a loss that it reaches after about half of its epochs. The rate of
 # images is the best at this batch on the page on batch size.
 _WORKLOADS = {
