@@ -11,15 +11,13 @@ SIZE = ["arch", "batch_size"]
 FORWARD = 1 / 3  # of the arithmetic of a training step: the backward pass has two products for each of the forward's
 
 
-def speeds(benchmarks: xr.Dataset, device: str, program: str) -> pd.DataFrame:
+def speeds(benchmarks: xr.Dataset, device: str, program: str | tuple[str, ...]) -> pd.DataFrame:
     """Return arch, batch_size and images_per_second of one run alone on a device, median over repetitions.
 
-    ``program`` is how the names of the benchmark's programs begin that are meant; the benchmark of optimizers names the
-    same program by its own, SGD. There may be no rows.
+    ``program`` is how the names of the benchmark's programs begin that are meant. There may be no rows.
     """
     rows = table(benchmarks)
-    meant = rows["program"].str.startswith(program) | (rows["program"] == "sgd")
-    alone = (rows["device"] == device) & meant & (rows["runs_at_once"] == 1)
+    alone = (rows["device"] == device) & rows["program"].str.startswith(program) & (rows["runs_at_once"] == 1)
     return rows[alone].groupby(SIZE)["images_per_second"].median().reset_index()
 
 

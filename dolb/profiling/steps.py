@@ -18,6 +18,7 @@ Step = Callable[[], float]  # does one step and returns its loss
 ON_CPU, STOCK = "training step on a CPU", "stock torch"
 ON_GPU, EAGER = "training step on a GPU", "plain eager loop"
 ENGINE = "dolb, "  # with how many runs share the GPU
+ENGINE_ON_SGD = (ENGINE, "sgd")  # as the benchmark of optimizers calls it
 FILTERED_FOLDER = "dolb filter of a folder of images"  # a step is the whole command (benchmarks/own_filter.py)
 
 # Losses of the first steps may differ by this much, relatively. The second and third follow from gradients and updates,

@@ -88,7 +88,7 @@ def own() -> xr.Dataset:
 
 def prices() -> pd.DataFrame:
     ds = of("batch-size")
-    speeds = recommend.speeds(of("benchmarks"), str(ds["device"].to_numpy()[0]), steps.ENGINE)
+    speeds = recommend.speeds(of("benchmarks"), str(ds["device"].to_numpy()[0]), steps.ENGINE_ON_SGD)
     found = recommend.priced(batch_size.curve_cells(ds), final_accuracy(ds), speeds, EVAL_BATCH)
     return found[[*batch_size.CELL, "accuracy", "seconds"]]
 
