@@ -54,9 +54,9 @@ def _images(share: float, **more: Any) -> _Workload:
     )  # fmt: skip
 
 
-# The parts of the grid. Rate and target of volumes are by earlier runs of one worker: half the
-# rate that ends lowest, as twice that one fails, and a loss that it reaches after about half of its epochs. The rate of
-# images is the best at this batch on the page on batch size.
+# The parts of the grid. Rate and target of volumes are by earlier runs of one worker: half the rate that ends lowest,
+# as twice that one fails, and a loss that it reaches after about half of its epochs. The rate of images is the best at
+# this batch on the page on batch size.
 _WORKLOADS = {
     "paper": {
         "volumes": _volumes(32, lr=4.0, epochs=12, target=0.0100),

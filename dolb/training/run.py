@@ -85,8 +85,9 @@ class Run:
         if self.stream:
             torch.backends.cudnn.deterministic = True  # one seed, one result, alone or beside other runs
             torch.backends.cudnn.allow_tf32 = False  # fp32 is float32; torch's default rounds convolutions to ten bits
-            # Of float32's deterministic algorithms the one that cuDNN takes unasked is up to 3.6 times slower.
-            torch.backends.cudnn.benchmark = config.precision == "fp32" and self.step != "fused"
+            # Of float32's deterministic algorithms the one that cuDNN takes unasked is up to 3.6 times slower. Which it
+            # finds fastest may be another in another process, so only where torch's own step is asked for.
+            torch.backends.cudnn.benchmark = self._plain and not self.of_volumes
             torch.cuda.synchronize(device)
             torch.cuda.empty_cache()  # what ended runs left behind must not hide what this one takes
             torch.cuda.reset_peak_memory_stats(device)
@@ -106,15 +107,19 @@ class Run:
             self.memory = torch.cuda.max_memory_allocated(device) - used
             self.reserved = torch.cuda.max_memory_reserved(device) - reserved
 
+    @property
+    def _plain(self) -> bool:
+        """Whether steps are torch's own in float32, the reference, which has torch's own layout too."""
+        return self.config.precision == "fp32" and self.step != "fused"
+
     def _network(self, bn_workers: int) -> torch.nn.Module:
         """Return the initial network, on the device, for training."""
         config, data = self.config, self.data
         network = models.initialize(config.arch, data.num_classes, data.channels, bn_workers, config.seed)
         if self.device.type == "cpu":
             network = with_fast_gradients(network)
-        # torch's own float32 convolutions are a multiple slower with channels last; our kernels are made for these.
-        plain = self.device.type == "cpu" or (config.precision == "fp32" and self.step != "fused")
-        layout = torch.contiguous_format if plain or self.of_volumes else torch.channels_last
+        images_first = self.device.type == "cpu" or self.of_volumes or self._plain
+        layout = torch.contiguous_format if images_first else torch.channels_last
         return network.to(self.device).to(memory_format=layout).train()  # type: ignore[call-overload]
 
     def _allocate(self) -> None:
