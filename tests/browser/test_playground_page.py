@@ -3,6 +3,7 @@
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 from viewing import LOCAL
 
 from dolb import recipes, viewer
@@ -119,6 +120,6 @@ def test_the_figure_fits_the_page(opened, width):
     try:
         assert opened.script("return document.documentElement.scrollWidth <= innerWidth")
         box = "return document.querySelector('.dolb-playground svg').viewBox.baseVal.width"
-        assert width - 60 < opened.script(box) <= width
+        WebDriverWait(opened.driver, 20).until(lambda _: width - 60 < opened.script(box) <= width)  # it is drawn anew
     finally:
         opened.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
