@@ -52,7 +52,7 @@ STUDIES = {
         extractors=("resnet101", "resnet18", "resnet34", "resnet50", "resnet152"), tuned=((256, 0.003), (6272, 0.05)),
         extractor_batch_size=250, extractor_rate=0.03, weight_decay=0.005, epochs=50, milestones=(30, 45),
         warmup_epochs=5, filter="dbscan", iterations=500,
-        train_seeds=(0, 1), mask_seeds=(1, 2, 3, 4), map_seeds=(0, 1, 2), perplexities=(10.0, 50.0, 100.0),
+        train_seeds=(0, 1), mask_seeds=tuple(range(1, 10)), map_seeds=(0, 1, 2), perplexities=(10.0, 50.0, 100.0),
         placed=_SLOWER, of_2020=_OF_2020, min_samples=(2, 3, 10), el2n=(5, 10), folds=4,
         pretrained=("resnet101", "efficientnet-lite0"), best_baseline="confident",
     ),
