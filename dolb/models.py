@@ -148,7 +148,10 @@ def ghost_normalize(
 
 @lru_cache(maxsize=1)
 def _compiled_ghost_normalize() -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    # One kernel to reduce and one to normalize instead of eight, each way; shapes stay symbolic, so it compiles once.
+    # One kernel to reduce and one to normalize instead of eight, each way. Batches stay symbolic, but torch compiles
+    # anew for each width of a parameter, and past its limit would leave further widths uncompiled: a run's last bits
+    # would depend on the runs before it.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 256)
     return torch.compile(ghost_normalize, dynamic=True)
 
 

