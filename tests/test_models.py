@@ -50,6 +50,7 @@ def test_ghost_batch_norm_equals_a_layer_for_each_share_and_running_estimates_fo
         mean = torch.stack([getattr(layer, name) for layer in ordinary]).mean(0)
         torch.testing.assert_close(getattr(ghost, name), mean, rtol=1e-5, atol=1e-5)
 
+
 def test_ghost_batch_norm_is_compiled_for_every_width_that_comes(monkeypatch):
     run = Counter()
 
