@@ -15,7 +15,7 @@ import xarray as xr
 
 from dolb import results
 from dolb.findings import runs as found
-from dolb.findings.intervals import Estimate, bootstrapped, student, written, written_rows
+from dolb.findings.intervals import Estimate, bootstrapped, student, written_rows
 
 EQUAL = ("epochs", "updates")
 CELL = ("set", "batch_size", "weight_decay")
@@ -121,15 +121,16 @@ def over_masks(ds: xr.Dataset, others: xr.Dataset, sizes: Iterable[int]) -> Esti
 
 
 def by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
-    """Return what each mask's set gains over full data by batch size, as a table for readers, the first mask first."""
+    """Return what the masks' sets gain over full data by batch size, as a table for readers."""
     frame = runs(ds)
     full = 100 * frame[frame["set"] == "full"].set_index(["batch_size", "seed"])["accuracy"]
     gains = _by_mask(ds, others).sub(full, axis="columns").dropna(axis="columns", how="all")
-    told = {
-        f"batch {size:,}": [written("+.2f", *astuple(student(row))[:3]) for row in gains[size].to_numpy()]
-        for size in gains.columns.unique("batch_size")
-    }
-    return pd.DataFrame(told, index=[f"mask {k}" for k in range(1, len(gains) + 1)])
+    means = gains.T.groupby("batch_size").mean()  # a column per mask
+    told = {"mean of all": means.mean(axis=1), "lowest": means.min(axis=1), "highest": means.max(axis=1)}
+    table = pd.DataFrame({name: points.map("{:+.2f}".format) for name, points in told.items()})
+    table["masks that gain"] = [f"{gained} of {means.shape[1]}" for gained in (means > 0).sum(axis=1)]
+    table.insert(0, "batch size", [f"{size:,}" for size in means.index])
+    return table.reset_index(drop=True)
 
 
 def _by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
