@@ -19,10 +19,12 @@ class Lines:
         self.total, self.desc, self.unit = total, desc, unit
         self.done, self._said, self._told = 0.0, "", "nothing"
         self._begun, self._next = time.monotonic(), 0.0
+        self._first: tuple[float, float] | None = None  # when the first part was done, and how much that was
 
     def update(self, amount: float = 1) -> None:
         """Count what is done, and say so if the last line is old."""
         self.done += amount
+        self._first = self._first or (time.monotonic(), self.done)
         if time.monotonic() >= self._next:
             self._tell()
 
@@ -34,8 +36,11 @@ class Lines:
         self._next = time.monotonic() + SECONDS
         done = f"{self.desc}: {self.done:g} of {self.total:g} ({self.unit})"
         if done != self._told:
-            took = time.monotonic() - self._begun
-            left = took * (self.total / self.done - 1) if self.done else 0.0
+            now = time.monotonic()
+            took, (since, before) = now - self._begun, self._first or (now, 0.0)
+            # By the pace since the first part, which has what starting costs, or was done before.
+            seconds, parts = (now - since, self.done - before) if self.done > before else (took, self.done)
+            left = seconds / parts * (self.total - self.done) if parts else 0.0
             about = f"about {left:.0f} s left" if left >= 1 else ""
             print(", ".join(filter(None, [done, f"{took:.0f} s", about, self._said])), file=sys.stderr, flush=True)
         self._told = done

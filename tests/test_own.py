@@ -195,6 +195,9 @@ def test_a_line_of_progress_says_about_how_long_the_rest_takes(capsys):
     lines._begun -= 20
     lines.update(2)
     assert "runs: 2 of 10 (epoch), 20 s, about 80 s left" in capsys.readouterr().err
+    lines._next, lines._first = 0.0, (lines._first[0] - 6, 2)  # starting took most of the 20 seconds
+    lines.update(2)
+    assert "runs: 4 of 10 (epoch), 20 s, about 18 s left" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

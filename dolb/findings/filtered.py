@@ -71,13 +71,7 @@ def runs(ds: xr.Dataset, equal: str = "epochs") -> pd.DataFrame:
 
 def cells(ds: xr.Dataset) -> pd.DataFrame:
     """Return accuracy by set, batch size and weight decay, at equal epochs and updates, with bootstrap intervals."""
-    return pd.concat([_cells(runs(ds, equal), CELL).assign(equal=equal) for equal in EQUAL], ignore_index=True)
-
-
-def _cells(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    # Groups are drawn in their sorted order, so by the names of runs the draws stay what they were.
-    names = {shown: name for name, shown in NAMED.items()}
-    return bootstrapped(frame.replace({"set": names}), by)[0].replace({"set": NAMED})
+    return pd.concat([bootstrapped(runs(ds, equal), CELL)[0].assign(equal=equal) for equal in EQUAL], ignore_index=True)
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
@@ -289,7 +283,7 @@ def ways_to_choose(ds: xr.Dataset) -> pd.DataFrame:
     """
     frame = runs(ds)
     frame = frame[frame["batch_size"] == frame["batch_size"].max()]
-    top = best(_cells(frame, CELL).assign(equal="epochs")).set_index("set")
+    top = best(bootstrapped(frame, CELL)[0].assign(equal="epochs")).set_index("set")
     rows = []
     for name in top.sort_values("accuracy", ascending=False).index:
         gain = difference(frame, name, "random") if name != "random" else None
@@ -343,4 +337,4 @@ def by_rate(*parts: xr.Dataset) -> pd.DataFrame:
     shared = set.intersection(*(set(frame["batch_size"]) for frame in frames))
     frame = pd.concat([frame[frame["batch_size"].isin(shared)] for frame in frames], ignore_index=True)
     frame = frame.drop_duplicates(["set", "batch_size", "lr", "seed"])
-    return _cells(frame, ("set", "batch_size", "lr"))
+    return bootstrapped(frame, ("set", "batch_size", "lr"))[0]

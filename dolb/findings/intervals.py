@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from dolb.findings.runs import AT_CHANCE
 
 CONFIDENCE = 0.95
 TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
-DRAWS = 1000
+DRAWS = 4000
 ENOUGH = 5  # degrees of freedom, up to which the spread between seeds is pooled with that of other cells
 RATE = 6.0  # doublings of the batch size that a factor of the square root of ten in the rate counts as
 ANOTHER = 3.0  # doublings that another network counts as
@@ -225,15 +226,16 @@ def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, 
     ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds. The bootstrap is
     parametric: a draw adds to the mean one deviate for other seeds, Student's with the deviation and the degrees of
     freedom of `between_seeds`, and one for another test set of the same size. To draw the seeds themselves with
-    replacement would take two that agree by luck for certainty. Draws are (draw, group).
+    replacement would take two that agree by luck for certainty. Draws are (draw, group). A group is drawn by its name,
+    so that its interval does not hang on which others there are.
     """
-    rng = np.random.default_rng(0)
     rows: list[dict] = []
     draws = np.empty((DRAWS, frame.groupby(list(by)).ngroups))
     for (values, group), (deviation, degrees) in zip(
         frame.groupby(list(by), sort=True), between_seeds(frame, by), strict=True
     ):
         n, mean = len(group), float(group["accuracy"].to_numpy().mean())
+        rng = np.random.default_rng(zlib.crc32(" ".join(map(str, values)).encode()))
         over = rng.standard_t(max(degrees, 1), DRAWS) * deviation / np.sqrt(n)
         of_test_set = rng.normal(0, np.sqrt(mean * (1 - mean) / group["test_examples"].iloc[0]), DRAWS)
         drawn = draws[:, len(rows)] = np.clip(mean + over + of_test_set, 0, 1)  # what is drawn is an accuracy
