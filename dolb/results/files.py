@@ -26,6 +26,7 @@ from dolb.results.schema import NUMBERED, SCHEMA, VERSION, SchemaError, describe
 ENGINE: Any = "h5netcdf"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"  # as NetCDF4 says of one that is only a length
 _PACKED = {"compression": 6, "fletcher32": True}
+_SMALL = 4096  # bytes, up to which packing takes more than it saves
 _MARK = b"\ndolb sha256 "
 _LOCK = "lock"
 _ABOUT_THE_FILE = ("_NCProperties", "coordinates", "schema_version", "written_by")
@@ -125,31 +126,48 @@ def _packed(ds: xr.Dataset) -> bytes:
 
     They are made in memory: on a full disk HDF5 does not return an error, it ends the process.
     """
+    stored = {str(name): _stored(str(name), variable) for name, variable in ds.variables.items()}
+    sizes = {dim: size for dims, values, _ in stored.values() for dim, size in zip(dims, values.shape, strict=True)}
+    others = [name for name in stored if name not in ds.sizes]
     with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
 
-        def put(name: str, variable: xr.Variable) -> h5py.Dataset:
-            values = variable.to_numpy()
-            kept: Any = {"U": object, "b": np.int8}.get(values.dtype.kind, values.dtype)
-            how = _PACKED if values.ndim and values.size else {}
-            how = {"dtype": h5py.string_dtype()} if kept in (object, "O") else how
-            item = file.create_dataset(name, data=values.astype(kept), **how)
-            item.attrs.update(variable.attrs | ({"dtype": "bool"} if values.dtype == bool else {}))
+        def put(name: str) -> h5py.Dataset:
+            _, values, attributes = stored[name]
+            kind: Any = {"dtype": h5py.string_dtype()} if values.dtype == object else {}
+            item = file.create_dataset(name, data=values, **kind or (_PACKED if values.nbytes > _SMALL else {}))
+            item.attrs.update(attributes)
             return item
 
-        for number, (dim, size) in enumerate(ds.sizes.items()):
-            own = dim in ds.variables
-            scale = put(str(dim), ds.variables[dim]) if own else file.create_dataset(dim, (size,), ">f4")
+        for number, (dim, size) in enumerate(sizes.items()):
+            own = dim in stored
+            scale = put(dim) if own else file.create_dataset(dim, (size,), ">f4")
             scale.make_scale(dim if own else f"{_NO_VARIABLE}.{size:10d}")
             scale.attrs["_Netcdf4Dimid"] = np.int32(number)
-        others = [str(name) for name in ds.variables if name not in ds.sizes]
         for name in others:
-            item = put(name, ds.variables[name])
-            for place, dim in enumerate(ds.variables[name].dims):
-                item.dims[place].attach_scale(file[str(dim)])
+            item = put(name)
+            for place, dim in enumerate(stored[name][0]):
+                item.dims[place].attach_scale(file[dim])
         about = {"coordinates": " ".join(name for name in others if name in ds.coords)}
         file.attrs.update(ds.attrs | about | {"schema_version": VERSION, "written_by": f"dolb {__version__}"})
         file.flush()
         return file.id.get_file_image()
+
+
+def _stored(name: str, variable: xr.Variable) -> tuple[tuple[str, ...], np.ndarray, dict[str, Any]]:
+    """Return dimensions, values and attributes of a variable in a file.
+
+    Text is stored as characters, with a dimension for its length: HDF5 compresses no other. That of a dimension is not,
+    as what names the places along one has no other.
+    """
+    dims, values, attributes = tuple(map(str, variable.dims)), variable.to_numpy(), dict(variable.attrs)
+    if values.dtype == bool:
+        return dims, values.astype(np.int8), attributes | {"dtype": "bool"}
+    if values.dtype.kind not in "UO":
+        return dims, values, attributes
+    if not values.size or dims in ((), (name,)):
+        return dims, values.astype(object), attributes
+    characters = np.char.encode(values.astype(str), "utf-8")[..., np.newaxis].view("S1")
+    return (*dims, f"string{characters.shape[-1]}"), characters, attributes | {"_Encoding": "utf-8"}
 
 
 def load(path: str | Path) -> xr.Dataset:
@@ -181,7 +199,11 @@ def _read(path: Path) -> xr.Dataset:
                 continue
             if name not in NUMBERED and name not in SCHEMA:
                 return xr.load_dataset(path, engine=ENGINE)  # not one of ours; `validate` says why
-            values = np.array(item.asstr()[...], dtype=str) if h5py.check_string_dtype(item.dtype) else item[...]
+            values = item[...]
+            if "_Encoding" in item.attrs:
+                values = np.char.decode(values.view(f"S{values.shape[-1]}")[..., 0], "utf-8")
+            elif h5py.check_string_dtype(item.dtype):
+                values = np.array(item.asstr()[...], dtype=str)
             values = values.astype(bool) if item.attrs.get("dtype") == "bool" else values
             variables[name] = (dims_of(name, values.ndim) if name in SCHEMA else (name,), values)
             coordinates.update(str(item.attrs.get("coordinates", "")).split())

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -262,7 +263,7 @@ def test_what_is_noted_of_a_run_is_what_the_schema_wants():
     assert set(facts) | {"key"} == {n for n, variable in results.SCHEMA.items() if variable.role == "provenance"}
 
 
-@pytest.mark.parametrize("slug", ["batch-size", "benchmarks"])
+@pytest.mark.parametrize("slug", ["batch-size", "benchmarks", "loss-landscape"])
 def test_a_file_reads_as_xarray_itself_would_read_it_and_is_written_so(repo_root, slug, tmp_path):
     path = repo_root / "results" / f"{slug}.nc"
     ours = results.load(path)
@@ -271,3 +272,15 @@ def test_a_file_reads_as_xarray_itself_would_read_it_and_is_written_so(repo_root
         xr.testing.assert_equal(ours, theirs)
         assert set(ours.coords) == set(theirs.coords)
         assert ours["device"].attrs == theirs["device"].attrs
+        with h5py.File(file) as opened:  # NetCDF's own library refuses a file with a dimension of two
+            assert {item.ndim for item in opened.values() if item.is_scale} == {1}
+
+
+def test_text_of_a_file_is_compressed_and_comes_back_whatever_its_letters(tmp_path):
+    ds = results.merge([finished(seed=seed, fingerprint="sha256:" + 64 * "0") for seed in range(100)])
+    ds["device"][:] = ["", "H200", "Prozessör 核", "CPU"] * 25
+    path = results.save(ds, tmp_path / "runs.nc")
+    xr.testing.assert_identical(results.load(path), ds)
+    with h5py.File(path) as opened:
+        item = opened["data_fingerprint"]
+        assert item.id.get_storage_size() < item.nbytes / 10
