@@ -120,11 +120,14 @@ def by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:
     full = 100 * frame[frame["set"] == "full"].set_index(["batch_size", "seed"])["accuracy"]
     gains = _by_mask(ds, others).sub(full, axis="columns").dropna(axis="columns", how="all")
     means = gains.T.groupby("batch_size").mean()  # a column per mask
-    told = {"mean of all": means.mean(axis=1), "lowest": means.min(axis=1), "highest": means.max(axis=1)}
-    table = pd.DataFrame({name: points.map("{:+.2f}".format) for name, points in told.items()})
-    table["masks that gain"] = [f"{gained} of {means.shape[1]}" for gained in (means > 0).sum(axis=1)]
-    table.insert(0, "batch size", [f"{size:,}" for size in means.index])
-    return table.reset_index(drop=True)
+    points = {"mean of all": means.mean(axis=1), "lowest": means.min(axis=1), "highest": means.max(axis=1)}
+    return pd.DataFrame(
+        {
+            "batch size": [f"{size:,}" for size in means.index],
+            **{name: [f"{value:+.2f}" for value in values] for name, values in points.items()},
+            "masks that gain": [f"{gained} of {means.shape[1]}" for gained in (means > 0).sum(axis=1)],
+        }
+    )
 
 
 def _by_mask(ds: xr.Dataset, others: xr.Dataset) -> pd.DataFrame:

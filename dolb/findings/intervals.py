@@ -226,8 +226,8 @@ def bootstrapped(frame: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, 
     ``diverged`` and ``late_drops`` count its runs that did, and ``deviation`` is that between seeds. The bootstrap is
     parametric: a draw adds to the mean one deviate for other seeds, Student's with the deviation and the degrees of
     freedom of `between_seeds`, and one for another test set of the same size. To draw the seeds themselves with
-    replacement would take two that agree by luck for certainty. Draws are (draw, group). A group is drawn by its name,
-    so that its interval does not hang on which others there are.
+    replacement would take two that agree by luck for certainty. Draws are (draw, group). A group's deviates follow from
+    its name, not from which others there are; with few seeds it still takes its spread from these.
     """
     rows: list[dict] = []
     draws = np.empty((DRAWS, frame.groupby(list(by)).ngroups))

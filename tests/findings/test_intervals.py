@@ -66,6 +66,13 @@ def test_the_bootstrap_has_the_variance_of_a_mean_of_seeds_and_of_a_test_set():
     assert draws.mean() == pytest.approx(0.8, abs=0.01)
 
 
+def test_a_cell_of_many_seeds_has_one_interval_whichever_others_are_shown():
+    cell, beside = seeds(*np.linspace(0.7, 0.8, 8), batch_size=256), seeds(0.5, 0.6, 0.4, batch_size=64)
+    (alone,) = bootstrapped(cell)[0][["low", "high"]].to_numpy()
+    together = bootstrapped([*beside, *cell])[0].set_index("batch_size")
+    assert together.loc[256, ["low", "high"]].tolist() == alone.tolist()
+
+
 def test_two_seeds_that_agree_by_luck_are_not_taken_for_certainty():
     beside = [*seeds(0.80, 0.84, batch_size=512), *seeds(0.80, 0.83, 0.81, 0.84, batch_size=128)]
     row = bootstrapped([*seeds(0.8, 0.8, batch_size=256), *beside])[0].set_index("batch_size").loc[256]
