@@ -11,7 +11,7 @@ from dolb.recipes.masks import masks
 from dolb.recipes.study import STUDIES
 from dolb.training.config import LandscapeConfig, RunConfig
 
-SEEDS = {"paper": (0, 1, 2, 3, 4), "demo": (0, 1)}
+SEEDS = {"paper": tuple(range(10)), "demo": (0, 1)}
 MEASURED: dict[str, dict[str, Any]] = {
     "paper": {},
     "demo": {"judged_examples": 64, "eigenvalue_tolerance": 0.1, "most_products": 20, "trace_probes": 3,

@@ -79,10 +79,12 @@ class MeanLoss:
 def full_precision() -> contextlib.AbstractContextManager:
     """Keep cuDNN from rounding what it multiplies to 10 bits meanwhile, as it does by default, and deterministic.
 
-    With ResNet-18, weights and images rounded so alone move a product with the Hessian by several percent.
+    With ResNet-18, weights and images rounded so alone move a product with the Hessian by several percent. cuDNN tries
+    its algorithms, as the one that it takes unasked is up to 3.6 times slower in float32; which is fastest may differ
+    between processes, and last bits with it.
     """
     cudnn = torch.backends.cudnn
-    return cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
+    return cudnn.flags(enabled=cudnn.enabled, benchmark=True, deterministic=True, allow_tf32=False)
 
 
 def hessian_vector_product(loss: MeanLoss, vector: torch.Tensor, scale: Scale = 1.0) -> torch.Tensor:
