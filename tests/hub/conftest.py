@@ -114,6 +114,7 @@ def python(repo_root: Path, folder: Path, accounts: list[Account], require_part:
         packages = Path("lib", f"python3.{sys.version_info.minor}", "site-packages")
         for name in (packages, "share", "etc"):
             shutil.rmtree(folder / "venv" / name, ignore_errors=True)
+            (folder / "venv" / name).parent.mkdir(parents=True, exist_ok=True)  # of another version there is none
             (folder / "venv" / name).symlink_to(Path(sys.prefix, name))
         (folder / "venv/bin/jupyterhub-singleuser").symlink_to(Path(sys.prefix, "bin/jupyterhub-singleuser"))
     python = Path(sys.executable) if can(accounts[0].name, sys.executable, "-c", "") else folder / "venv/bin/python"
