@@ -117,6 +117,17 @@ def require_part() -> RequirePart:
 
 
 @pytest.fixture(scope="session")
+def horovod(require_part: RequirePart) -> None:
+    """A Horovod built for this torch; `make horovod` makes one."""
+    from dolb.profiling.ranks import launch  # late, as above
+
+    try:
+        launch.require_horovod()
+    except launch.RankError as error:
+        require_part("horovod", False, str(error))
+
+
+@pytest.fixture(scope="session")
 def in_javascript(require_part: RequirePart) -> Callable[[Path, str, list], list]:
     """Apply a function of what a script exports, its ``api``, in JavaScript to each of what is given."""
     node = shutil.which("node")

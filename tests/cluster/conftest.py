@@ -13,11 +13,12 @@ def outcomes(request, repo_root, tmp_path_factory) -> dict[str, BaseException | 
     wanted = {name: inspect.signature(steps).parameters for name, steps in SCENARIOS.items() if name in asked}
     found: dict[str, BaseException | None] = {}
     given = {"repo_root": repo_root}
-    try:
-        if any("slurm" in names for names in wanted.values()):
-            given["slurm"] = request.getfixturevalue("running_slurm")
-    except BaseException as error:  # it may be a skip
-        found = {name: error for name, names in wanted.items() if "slurm" in names}
+    for part, fixture in (("slurm", "running_slurm"), ("horovod", "horovod")):
+        needing = [name for name, names in wanted.items() if part in names]
+        try:
+            given[part] = request.getfixturevalue(fixture) if needing else None
+        except BaseException as error:  # it may be a skip
+            found |= dict.fromkeys(needing, error)
     if any("long" in names for names in wanted.values()):
         given["long"] = plain_sweep(LONG, tmp_path_factory.mktemp("long"))
     started = {}

@@ -182,7 +182,7 @@ def test_papermill_is_a_job_by_the_template(slurm, repo_root, store):
 
 
 @scenario
-def test_ranks_are_measured_on_several_nodes_under_both_libraries(slurm, store):
+def test_ranks_are_measured_on_several_nodes_under_both_libraries(slurm, horovod, store):
     main = slurm.partition(2)
     few = ["ddp-vs-horovod", "--part", "weak", "--nodes", "2", "--ranks", "2", "--repeats", "1"]
     send(main, store, *few)

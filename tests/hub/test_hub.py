@@ -94,6 +94,7 @@ class Lab:
 
     def log_in(self, hub, account):
         self.driver.get(f"{hub.url}/hub/login")
+        self.wait(lambda: self.find("#password_input"))
         self.find("#username_input")[0].send_keys(account.name)
         self.find("#password_input")[0].send_keys(account.password, Keys.ENTER)
         self.wait(lambda: f"/user/{account.name}/lab" in self.driver.current_url, 90)
@@ -173,8 +174,8 @@ def test_a_user_runs_a_notebook_and_sees_its_chart_and_another_rate_makes_only_n
     lab.open(hub, user, "dolb/notebooks/01-batch-size.ipynb")
     lab.set_parameters(PARAMETERS.format(rates="[0.1]"))
     lab.run_all()
-    lab.wait(lambda: lab.find(CHART))
-    chart = lab.find(CHART)[0]
+    # Some JupyterLabs draw what is out of sight without a size.
+    chart = lab.wait(lambda: next((chart for chart in lab.find(CHART) if chart.size["width"]), None))
     lab.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", chart)
     pixels = picture(chart.screenshot_as_base64)
     assert ((pixels.max(axis=2) - pixels.min(axis=2)) > 60).sum() > 100  # a line and its points have a colour

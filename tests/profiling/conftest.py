@@ -4,20 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dolb.profiling.ranks import launch, links
+from dolb.profiling.ranks import links
 from dolb.profiling.ranks.links import LinkError
 from dolb.profiling.traces.read import find, read
 
 TRACES = Path(__file__).resolve().parent / "traces"
-
-
-@pytest.fixture(scope="session")
-def horovod(require_part):
-    """A Horovod built for this torch; `make horovod` makes one."""
-    try:
-        launch.require_horovod()
-    except launch.RankError as error:
-        require_part("horovod", False, str(error))
 
 
 @pytest.fixture(scope="module", params=["ddp", "horovod"])
