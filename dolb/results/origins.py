@@ -44,10 +44,11 @@ def device_seconds(ds: xr.Dataset) -> xr.DataArray:
     """Return the seconds for which each run had the device, with others its part of the time; set-up left out.
 
     The part is ``device_share`` where that was recorded. Where not, the runs that had the device count alike, which
-    takes from a large run what it had beside small ones.
+    takes from a large run what it had beside small ones. A landscape is measured alone, after the training.
     """
     alike = 1 / ds["concurrent_runs"]
-    return ds["seconds"] * (ds["device_share"].fillna(alike) if "device_share" in ds else alike)
+    trained = ds["seconds"] * (ds["device_share"].fillna(alike) if "device_share" in ds else alike)
+    return trained + ds["landscape_seconds"].fillna(0) if "landscape_seconds" in ds else trained
 
 
 def provenance_of(ds: xr.Dataset) -> dict[str, str]:
