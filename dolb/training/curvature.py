@@ -10,8 +10,8 @@ everything is offered twice: in the weights as they are, and in coordinates in w
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-SLICE = 2048  # examples that are evaluated at a time
+SLICE = 4096  # examples that are evaluated at a time
 _FIRST_VECTOR, _PROBES, _DIRECTIONS = range(3)  # one seed, and for each use of it a stream that knows nothing of others
 
 Product = Callable[[torch.Tensor], torch.Tensor]
@@ -76,15 +76,19 @@ class MeanLoss:
         return functional_call(self.network, named, (images,))
 
 
-def full_precision() -> contextlib.AbstractContextManager:
-    """Keep cuDNN from rounding what it multiplies to 10 bits meanwhile, as it does by default, and deterministic.
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Keep a GPU from rounding what it multiplies to 10 bits meanwhile, and cuDNN deterministic.
 
-    With ResNet-18, weights and images rounded so alone move a product with the Hessian by several percent. cuDNN tries
-    its algorithms, as the one that it takes unasked is up to 3.6 times slower in float32; which is fastest may differ
-    between processes, and last bits with it.
+    With ResNet-18, weights and images rounded so alone move a product with the Hessian by several percent.
     """
-    cudnn = torch.backends.cudnn
-    return cudnn.flags(enabled=cudnn.enabled, benchmark=True, deterministic=True, allow_tf32=False)
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, False
+    try:
+        with cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False):
+            yield
+    finally:
+        matmul.allow_tf32 = before
 
 
 def hessian_vector_product(loss: MeanLoss, vector: torch.Tensor, scale: Scale = 1.0) -> torch.Tensor:
@@ -118,7 +122,7 @@ def lanczos(
     basis = torch.empty(min(most, like.numel()), like.numel(), dtype=like.dtype, device=like.device)
     diagonal: list[float] = []
     beside: list[float] = []  # the tridiagonal matrix, beside its diagonal
-    rest = _normal(np.random.default_rng([seed, _FIRST_VECTOR]), like)
+    rest = _first_vector(seed, like.numel()).to(like)
     while True:
         step = len(diagonal)
         vector = basis[step] = rest / rest.norm()
@@ -133,9 +137,22 @@ def lanczos(
         beside.append(length)
 
 
-def _normal(rng: np.random.Generator, like: torch.Tensor) -> torch.Tensor:
-    """Draw a vector on the host, so that it is the same for every device."""
-    return torch.from_numpy(rng.standard_normal(like.numel(), dtype=np.float32)).to(like)
+# Vectors are drawn on the host, so that they are the same for every device. For a network's next set they are the same.
+
+
+@lru_cache(maxsize=1)
+def _first_vector(seed: int, count: int) -> torch.Tensor:
+    return _normal(np.random.default_rng([seed, _FIRST_VECTOR]), count)
+
+
+@lru_cache(maxsize=1)
+def _signs(seed: int, count: int, probes: int) -> list[torch.Tensor]:
+    rng = np.random.default_rng([seed, _PROBES])
+    return [torch.from_numpy(2 * rng.integers(0, 2, count, dtype=np.int8) - 1) for _ in range(probes)]
+
+
+def _normal(rng: np.random.Generator, count: int) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(count, dtype=np.float32))
 
 
 def _outside(vector: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
@@ -153,11 +170,9 @@ def hutchinson_trace(
     The part of the trace in the basis of ``known``, what Lanczos found of the same matrix, is taken from there, and
     the probes are left to the rest: the few large eigenvalues, by which probes differ most, are then known exactly.
     """
-    rng = np.random.default_rng([seed, _PROBES])
     found = []
-    for _ in range(probes):
-        signs = torch.from_numpy(2 * rng.integers(0, 2, like.numel(), dtype=np.int8) - 1).to(like)
-        signs = _outside(signs, known.basis)
+    for drawn in _signs(seed, like.numel(), probes):
+        signs = _outside(drawn.to(like), known.basis)
         found.append(float((signs * product(signs)).sum(dtype=torch.float64)))
     samples = np.array(found) + known.trace
     return float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(probes))
@@ -200,7 +215,7 @@ def filter_norms(loss: MeanLoss, at: torch.Tensor | None = None) -> torch.Tensor
 def filter_directions(loss: MeanLoss, seed: int = 0) -> torch.Tensor:
     """Return two random directions whose every filter is as long as the trained one; zero for batch norm and biases."""
     norms, rng = filter_norms(loss), np.random.default_rng([seed, _DIRECTIONS])
-    drawn = [_normal(rng, loss.point) for _ in range(2)]
+    drawn = [_normal(rng, loss.point.numel()).to(loss.point) for _ in range(2)]
     least = torch.finfo(loss.point.dtype).tiny  # where there is no filter there is no length to divide by
     return torch.stack([one * norms / filter_norms(loss, one).clamp_min(least) for one in drawn])
 

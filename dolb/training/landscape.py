@@ -24,6 +24,7 @@ from dolb.augment import DeviceImages
 from dolb.results.fill import Todo, fill
 from dolb.training import engine, observe, processes
 from dolb.training.config import LandscapeConfig
+from dolb.training.convolution import convert, with_fast_gradients
 from dolb.training.curvature import (
     MeanLoss,
     filter_directions,
@@ -110,7 +111,12 @@ def with_landscape(
     assert isinstance(config, LandscapeConfig)
     masks = {"full": np.ones(len(data.train_labels), dtype=bool), **subsets}
     keep = {name.split("-")[0]: masks[name] for name in config.judged}
-    found = measure(got.network(data).to(device), data, keep, config) if got.weights else blank(list(keep), config)
+    if got.weights:
+        network = got.network(data)
+        network = convert(network, products=True) if device.type == "cuda" else with_fast_gradients(network)
+        found = measure(network.to(device), data, keep, config)
+    else:
+        found = blank(list(keep), config)
     found["landscape_seconds"] = ("run", [time.perf_counter() - begun])
     settings = [name for name in config.as_dict() if name in got.result.data_vars]  # coordinates, as of every run
     return results.validate(results.describe(got.result.assign(found).set_coords(settings)))

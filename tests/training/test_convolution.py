@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dolb import models
-from dolb.training.convolution import Convolution, convert
+from dolb.training.convolution import ByProducts, Convolution, convert
 
 torch.manual_seed(0)
 
@@ -28,18 +28,20 @@ def gradients(module: nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
         if shape[3] + 2 * shape[2] >= shape[0]
     ],
 )
-def test_output_and_gradients_are_those_of_torch(kernel, stride, padding, size):
+@pytest.mark.parametrize("products", [False, True])
+def test_output_and_gradients_are_those_of_torch(kernel, stride, padding, size, products):
     plain = nn.Conv2d(3, 4, kernel, stride, padding, bias=False).double()
     images = torch.randn(2, 3, size, size + 1, dtype=torch.float64)
     expected = gradients(plain, images)
-    assert type(convert(plain)) is Convolution
+    assert type(convert(plain, products)) is (ByProducts if products else Convolution)
     for ours, theirs in zip(gradients(plain, images), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize(("stride", "size"), [(1, 3), (2, 3), (1, 1)])
-def test_second_derivatives_are_right(stride, size):
-    layer = convert(nn.Conv2d(2, 2, 3, stride, 1, bias=False).double())
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize(("stride", "size"), [(1, 3), (2, 3), (2, 4), (1, 1)])
+def test_second_derivatives_are_right(stride, size, products):
+    layer = convert(nn.Conv2d(2, 2, 3, stride, 1, bias=False).double(), products)
     images = torch.randn(2, 2, size, size, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(layer, images)
 

@@ -10,6 +10,7 @@ from torch.func import functional_call, hessian
 from torch.nn import functional as F
 
 from dolb import models
+from dolb.training.convolution import convert
 from dolb.training.curvature import (
     MeanLoss,
     filter_directions,
@@ -89,6 +90,14 @@ def dense(loss):
 def test_a_product_is_that_of_the_dense_hessian(loss, dense):
     vector = torch.from_numpy(np.random.default_rng(1).standard_normal(len(loss.point)))
     torch.testing.assert_close(hessian_vector_product(loss, vector), dense @ vector)
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_with_fast_gradients_a_product_is_the_same(loss, products):
+    network, images, labels = tiny()
+    fast = MeanLoss(convert(network, products), images, labels)
+    vector = torch.from_numpy(np.random.default_rng(1).standard_normal(len(loss.point)))
+    torch.testing.assert_close(hessian_vector_product(fast, vector), hessian_vector_product(loss, vector))
 
 
 def test_batch_norm_goes_by_its_running_estimates_and_they_stay():
@@ -220,7 +229,7 @@ def test_on_a_gpu_curvature_is_that_of_the_cpu_in_full_float32():
     host = {name: value.clone() for name, value in network.state_dict().items()}
     there = models.build("resnet18", 10, 3)
     there.load_state_dict(host)
-    device = MeanLoss(there.cuda(), images.cuda(), labels.cuda())
+    device = MeanLoss(convert(there, products=True).cuda(), images.cuda(), labels.cuda())
     vector = torch.from_numpy(rng.standard_normal(len(here.point)).astype(np.float32))
     ours, reference = hessian_vector_product(device, vector.cuda()).cpu(), hessian_vector_product(here, vector)
     # Rounded to TF32, weights and images alone would move it by several percent.
