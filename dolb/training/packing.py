@@ -15,8 +15,9 @@ DEVICE_SHARE = 0.9  # of a GPU's memory, whoever uses it: what planning does not
 Shape = tuple[str, int, int, str, str]
 
 # How many runs at once give the most images a second together, from a batch size on. Measured with ResNet-18 (fused
-# step, CIFAR-10, one H200): 16 at a batch of 64, 8 at 256, 4 at 1024, 2 from 8192 on, where more gain nothing. Sizes in
-# between go by the larger neighbour's measurement below 1024, and by the smaller one's above; other networks too.
+# step, CIFAR-10, one H200): 16 at a batch of 64 (21 are a tenth slower), 8 at 256, 4 at 1024, 2 from 8192 on, where
+# more gain nothing. Sizes in between go by the larger neighbour's measurement below 1024, and by the smaller one's
+# above; other networks too.
 _AT_ONCE = {1: 16, 65: 8, 257: 4, 8192: 2}
 
 
