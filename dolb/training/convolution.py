@@ -152,8 +152,8 @@ def _gradient_of_images(grad: torch.Tensor, images: torch.Tensor, weight: torch.
         turned = weight.flip(2, 3).transpose(0, 1)
         if how.stride != (1, 1):
             # As far apart as the windows were; what no window reached at the end gets nothing.
-            apart = grad.new_zeros(len(grad), *(size[i] + kernel[i] - 1 - 2 * around[i] for i in (0, 1)), len(weight))
-            apart = apart.permute(0, 3, 1, 2)
+            rows, columns = (size[i] + 2 * how.padding[i] + 1 - kernel[i] for i in (0, 1))
+            apart = grad.new_zeros(len(grad), rows, columns, len(weight)).permute(0, 3, 1, 2)
             apart[:, :, :: how.stride[0], :: how.stride[1]] = grad
             grad = apart
         return _convolved(grad, turned, How((1, 1), around, how.products))
