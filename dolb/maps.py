@@ -26,7 +26,7 @@ from dolb import data as datasets
 from dolb import models, results
 from dolb.filtering import baselines, masks, noise
 from dolb.filtering import features as extraction
-from dolb.filtering.config import FLAGGED, ON_THE_MAP, PLACED, FilterConfig
+from dolb.filtering.config import BASELINES, FLAGGED, ON_THE_MAP, PLACED, FilterConfig
 from dolb.filtering.embedding import TSNEMap, principal_components
 from dolb.results.files import write_whole
 from dolb.results.fill import Todo, fill
@@ -42,8 +42,9 @@ PARTS = ("network_seconds", "feature_seconds", "map_seconds", "score_seconds", "
 _FINEST = 64  # published coordinates are rounded to this part of a unit, on a map a hundred units wide: half the bytes
 _PART = 4096  # rows of features that are looked at together
 _BY_RADIUS = ("dbscan", "share")
-_MAPPED = ("none", "grid", *ON_THE_MAP)
-_FROM_FEATURES = ("neighbours", *_MAPPED)  # filters that look at a network's features
+_MAPPED = ("none", *ON_THE_MAP, *(name for name, by in BASELINES.items() if by == "map"))
+# Filters that look at a network's features.
+_FROM_FEATURES = (*_MAPPED, *(name for name, by in BASELINES.items() if by == "features"))
 # What numpy and zipfile raise where a byte of a file is not what was written.
 _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Arrays = dict[str, np.ndarray]
@@ -221,7 +222,7 @@ def choose(at: Place, config: FilterConfig, size: float | np.ndarray = 1.0) -> C
     if config.filter in _MAPPED:
         on_map = mapped(at, config)
         spent |= {"feature_seconds": float(on_map["feature_seconds"]), "map_seconds": float(on_map["seconds"])}
-    elif config.filter != "random":
+    elif BASELINES.get(config.filter) != "nothing":
         known, more = said(at, config)
         spent |= more
     begun, eps = time.perf_counter(), np.nan
@@ -327,19 +328,20 @@ def _extract(at: Place, config: FilterConfig, network: nn.Module, images: np.nda
 
 def said(at: Place, config: FilterConfig) -> tuple[np.ndarray, dict[str, float]]:
     """Return what a baseline's score is computed from, and the seconds that it took."""
-    if config.filter == "neighbours":
+    by = BASELINES["confident" if config.filter == FLAGGED else config.filter]
+    if by == "features":
         found = components_of(at, config)  # distances among them are those that the score takes of features
         spent = {"feature_seconds": float(found["feature_seconds"]), "score_seconds": float(found["seconds"])}
         return found["train"], spent
     run = at.networks[config.trained_by]
-    if config.filter == "el2n":
+    if by == "young networks":
         runs = [replace(run, seed=run.seed + k) for k in range(config.networks)]
         watched = _watched(at, runs, "probabilities", checkpoints=(run.epochs,))
         said = np.stack([one["probabilities"][-1] for one in watched])
-    elif config.filter == "forgetting":
+    elif by == "training":
         watched = _watched(at, [run], "correct", follow=True)
         said = watched[0]["correct"]
-    else:  # confident learning and what it flags: by the same probabilities, out of sample
+    else:  # held-out predictions
 
         def out_of_fold() -> Arrays:
             got = observe.out_of_fold(run, at.data, config.networks, **at.watch)

@@ -8,11 +8,20 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from dolb import recipes
+
 
 def outputs_of(notebook: Path) -> str:
     """Return what the cells of a notebook put out, as one text."""
     cells = nbformat.read(notebook, 4).cells
     return " ".join(str(out) for cell in cells if cell.cell_type == "code" for out in cell.outputs)
+
+
+def published_notebooks() -> list[Path]:
+    """Return the notebooks but those of experiments that nobody has run at paper scale yet."""
+    root = Path(__file__).resolve().parents[1]
+    lacking = {slug for slug in recipes.RECIPES if not (root / "results" / f"{slug}.nc").exists()}
+    return [path for path in sorted((root / "notebooks").glob("*.ipynb")) if path.stem[3:] not in lacking]
 
 
 @contextlib.contextmanager

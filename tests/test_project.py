@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from executed import published_notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -87,7 +88,7 @@ def test_every_relative_link_and_picture_is_there(page):
 
 def test_every_notebook_is_a_page_of_the_book():
     listed = re.findall(r"file: (notebooks/\S+)", (ROOT / "_toc.yml").read_text())
-    assert sorted(listed) == sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert sorted(listed) == sorted(f"notebooks/{path.stem}" for path in published_notebooks())
 
 
 def test_the_licence_is_the_one_that_pyproject_names():

@@ -15,6 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from dolb.data import keep_mask
 from dolb.filtering.checks import Filter, class_labels, rows_for
+from dolb.filtering.config import BASELINES
 from dolb.filtering.embedding import principal_components
 
 
@@ -71,7 +72,7 @@ def neighbour_outliers(features: np.ndarray, labels: np.ndarray, k: int = 10) ->
     return scores
 
 
-# By the name of the filter; what is known of the examples is what networks say of them, or their features.
+# By the name of the filter, from what ``config.BASELINES`` says that it goes by.
 SCORES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "el2n": el2n,
     "forgetting": forgetting,
@@ -80,7 +81,11 @@ SCORES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-_SHAPES = {"el2n": ("networks", "n", "classes"), "forgetting": ("epochs", "n"), "confident": ("n", "classes")}
+_SHAPES = {
+    "young networks": ("networks", "n", "classes"),  # probabilities
+    "training": ("epochs", "n"),  # whether they were right
+    "held-out predictions": ("n", "classes"),  # probabilities
+}
 
 
 class ByScore(Filter):
@@ -103,11 +108,12 @@ class ByScore(Filter):
         """Score the examples by what is known of them, and keep those with the lowest scores."""
         if self.by not in ("random", *SCORES):
             raise ValueError(f"by is {self.by!r}; accepted: random, {', '.join(SCORES)}")
-        known = rows_for(self, "features", X) if self.by == "neighbours" else np.asarray(X)
-        labels = class_labels(y, len(known) if self.by == "neighbours" else np.size(y))
+        of_features = BASELINES[self.by] == "features"
+        known = rows_for(self, "features", X) if of_features else np.asarray(X)
+        labels = class_labels(y, len(known) if of_features else np.size(y))
         if labels.dtype.kind == "U":  # columns of probabilities are the classes in sorted order
             labels = np.unique(labels, return_inverse=True)[1]
-        shape = _SHAPES.get(self.by, ())
+        shape = _SHAPES.get(BASELINES[self.by], ())
         if shape and (known.ndim != len(shape) or known.shape[shape.index("n")] != len(labels)):
             accepted = f"({', '.join(shape)}) with n {len(labels)}"
             raise ValueError(f"what {self.by} goes by has shape {known.shape}; accepted: {accepted}")

@@ -10,7 +10,15 @@ from dolb import names
 from dolb.config import Keyed, require_known
 
 ON_THE_MAP = ("dbscan", "share", "knee", "hdbscan")
-BASELINES = ("random", "grid", "el2n", "forgetting", "confident", "neighbours")
+# Filters that remove as many as another, and what each goes by.
+BASELINES = {
+    "random": "nothing",
+    "grid": "map",
+    "el2n": "young networks",
+    "forgetting": "training",
+    "confident": "held-out predictions",
+    "neighbours": "features",
+}
 FLAGGED = "flagged"  # what confident learning finds wrongly labelled, however many that are
 FILTERS = ("none", *ON_THE_MAP, *BASELINES, FLAGGED)
 WEIGHTS = ("trained", "imagenet", "given")  # the last: no network, but features of one's own

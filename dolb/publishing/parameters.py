@@ -126,7 +126,10 @@ def _check(where: str, declared: Mapping[str, Parameter], given: Mapping[str, An
             raise ParameterError(f"{where} has no parameter {name!r}{hint}; accepted are: {accepted}")
         default, kind = declared[name]
         if not (_fits(value, kind) or (value is None and default is None)):
-            several = f"; papermill takes lists as -y '{{{name}: [...]}}'" if kind.startswith("list[") else ""
+            several = ""
+            if kind.startswith("list["):
+                some = '["..."]' if "str" in kind else "[...]"
+                several = f"; lists are -y '{{{name}: {some}}}' with papermill, -p '{name}={some}' with dolb run"
             raise ParameterError(
                 f"{where}: parameter {name!r} = {value!r} is {_kind(value)}, but {kind} is accepted "
                 f"(default {default!r}){several}; parameters are: {accepted}"

@@ -1,7 +1,7 @@
 """What may be asked of a recipe besides its scale, by the names of the notebooks' parameters."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any
 
@@ -45,11 +45,13 @@ def recipe(*names: str, **usual: Any) -> Callable[[Callable[[str, Asked], list[A
 
     def told(made: Callable[[str, Asked], list[Any]]) -> Callable[..., list[Any]]:
         takes = (*names, *usual)
+        if odd := set(takes).difference(one.name for one in fields(Asked)):
+            raise TypeError(f"{made.__name__} takes {odd.pop()}, which is no field of Asked")
 
         @wraps(made)
         def configs(scale: str, **asked: Any) -> list[Any]:
-            if odd := set(asked).difference(takes):
-                raise TypeError(f"{made.__name__} takes no {odd.pop()}")
+            if unknown := set(asked).difference(takes):
+                raise TypeError(f"{made.__name__} takes no {unknown.pop()}")
             return made(scale, Asked(**usual | asked))
 
         configs.takes = takes  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dolb.filtering.config import FLAGGED, FilterConfig
+from dolb.filtering.config import BASELINES, FLAGGED, FilterConfig
 from dolb.recipes.asked import Asked, chosen, recipe
 from dolb.recipes.study import STUDIES, tuned_run
 from dolb.training.config import RunConfig
@@ -120,15 +120,17 @@ def masks(scale: str, seed: int = 0, share: float = SHARE) -> dict[str, FilterCo
     network = _share(scale, study.extractors[0], share=share)
     whole, (count, _) = _extractor(scale, study.trained, 0), study.el2n
     trained = {"arch": study.trained, "trained_by": whole.key}
-    kinds: dict[str, dict[str, Any]] = {
-        "grid": {},
-        "neighbours": {},
-        "el2n": {"arch": study.trained, "trained_by": _early(scale).key, "networks": count},
-        "forgetting": trained,
-        "confident": {**trained, "networks": study.folds},
+    said_by: dict[str, dict[str, Any]] = {
+        "map": {},
+        "features": {},
+        "young networks": {"arch": study.trained, "trained_by": _early(scale).key, "networks": count},
+        "training": trained,
+        "held-out predictions": {**trained, "networks": study.folds},
     }
     same: dict[str, Any] = {"share": 0.0, "size_of": network.key}
-    others = {kind: replace(network, filter=kind, **same, **more) for kind, more in kinds.items()}
+    others = {
+        name: replace(network, filter=name, **same, **said_by[by]) for name, by in BASELINES.items() if by in said_by
+    }
     recursive = replace(network, trained_by=_again(scale).key, within=network.key)
     if study.pretrained:
         others["pretrained"] = _share(scale, study.pretrained[-1], weights="imagenet")

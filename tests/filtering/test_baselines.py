@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 from dolb.filtering import baselines
+from dolb.filtering.config import BASELINES, FILTERS
 
 LABELS = np.repeat([0, 1, 2, 3], [400, 300, 200, 100])
 
@@ -115,3 +116,8 @@ def test_a_baseline_keeps_as_many_of_each_class_as_a_mask_does(score, mislabelle
     fitted = baselines.ByScore(score, mask).fit(known.get(score, probabilities), labels)
     assert np.array_equal(np.bincount(labels[fitted.keep_]), np.bincount(labels[mask]))
     assert np.array_equal(fitted.keep_, fitted.labels_ >= 0)
+
+
+def test_every_score_says_what_it_goes_by_and_its_name_ends_where_that_of_a_set_does():
+    assert set(baselines.SCORES) == {name for name, by in BASELINES.items() if by not in ("nothing", "map")}
+    assert not [name for name in FILTERS if "-" in name]  # sets are called FILTER-NETWORK-KEY

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from executed import published_notebooks
 from planting import write_book, write_notebook
 from typer.testing import CliRunner
 
@@ -173,7 +174,7 @@ def test_of_each_result_the_archive_says_what_made_it_and_which_page_shows_it(wr
 
 def test_every_notebook_of_the_book_names_published_results(repo_root):
     there = {path.name for path in (repo_root / "results").iterdir()}
-    for path in sorted((repo_root / "notebooks").glob("*.ipynb")):
+    for path in published_notebooks():
         assert crate.reads(path) & there, path.name
         optional = set(re.findall(r'published_or_none\(\\?"([a-z-]+)', path.read_text()))
         assert crate.reads(path) <= there | {f"{slug}.nc" for slug in optional}, path.name

@@ -20,4 +20,4 @@ def test_plain_papermill_fails_in_the_first_cell_after_a_wrong_parameter(tmp_pat
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     (shown,) = [output.traceback for output in outputs if output.output_type == "error"]
     assert len(shown) == 1  # no traceback, one line
-    assert "parameter 'archs' = 'one' is str, but list[str] is accepted (default None); papermill takes" in shown[0]
+    assert "parameter 'archs' = 'one' is str, but list[str] is accepted (default None); lists are -y" in shown[0]

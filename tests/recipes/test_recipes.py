@@ -9,6 +9,7 @@ import pytest
 
 from dolb import recipes, results
 from dolb.findings.runs import reached
+from dolb.recipes.asked import recipe
 
 configs = cache(recipes.configs)
 SLUGS = sorted(recipes.RECIPES)
@@ -134,3 +135,11 @@ def test_every_form_of_storage_is_measured_alike_and_a_seed_is_whole_before_the_
     assert len({tuple(cell) for cell in cells.values()}) == 1
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
     assert {run.loader_workers for run in runs if run.task == "reading"} == {1, 2, 8}
+
+
+def test_a_recipe_that_may_be_asked_for_what_nobody_can_ask_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match="momentum takes momentums, which is no field of Asked"):
+
+        @recipe("seeds", "momentums")
+        def momentum(scale, ask):
+            return []
