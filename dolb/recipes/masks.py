@@ -128,9 +128,8 @@ def masks(scale: str, seed: int = 0, share: float = SHARE) -> dict[str, FilterCo
         "held-out predictions": {**trained, "networks": study.folds},
     }
     same: dict[str, Any] = {"share": 0.0, "size_of": network.key}
-    others = {
-        name: replace(network, filter=name, **same, **said_by[by]) for name, by in BASELINES.items() if by in said_by
-    }
+    ways = {name: said_by[by] for name, by in BASELINES.items() if by != "nothing"}
+    others = {name: replace(network, filter=name, **same, **more) for name, more in ways.items()}
     recursive = replace(network, trained_by=_again(scale).key, within=network.key)
     if study.pretrained:
         others["pretrained"] = _share(scale, study.pretrained[-1], weights="imagenet")
